@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::Duration;
 use std::{env, fs};
 
@@ -40,6 +40,8 @@ const ROLE: &str = "TRANSOM_TEST_ROLE";
 const ALONE: &str = "TRANSOM_TEST_ALONE";
 /// Whether that test runs in a network namespace made for it.
 const NAMESPACE: &str = "TRANSOM_TEST_NAMESPACE";
+/// What names of folders begin with. The process's number and the test follow.
+const SCRATCH: &str = "transom-test-";
 /// The user and group nobody.
 const NOBODY: u32 = 65_534;
 /// The last word of a process that has done all its work.
@@ -558,9 +560,26 @@ fn parent() -> Channel {
     Channel::new(UnixStream::from(socket))
 }
 
-/// A folder that everybody can read. It is removed with this value.
+/// A folder that everybody can read. It is removed with this value, or when this process exits.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
+
+/// The folders of this process.
+static SCRATCHES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes the folders of values that live as long as this process does.
+extern "C" fn remove_scratches() {
+    let of_this_process = format!("{SCRATCH}{}-", std::process::id());
+    // The process exits already, perhaps with the lock held by a thread that exists no more.
+    let Ok(left) = SCRATCHES.try_lock() else { return };
+    for path in left.iter() {
+        let name = path.file_name().expect("it has one").to_string_lossy();
+        // Those of the process that forked this one are still in use.
+        if name.starts_with(&of_this_process) {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
 
 /// Whether every user can enter a folder, and this user can write there.
 fn is_for_all(folder: &Path) -> bool {
@@ -576,13 +595,17 @@ fn is_for_all(folder: &Path) -> bool {
 impl Scratch {
     /// A new folder for the test of this name.
     pub fn new(name: &str) -> Self {
-        let name = format!("transom-test-{}-{}", std::process::id(), name.replace(':', "-"));
+        static AT_EXIT: Once = Once::new();
+        // SAFETY: the function stays, and may run at any time.
+        AT_EXIT.call_once(|| assert_eq!(unsafe { libc::atexit(remove_scratches) }, 0));
+        let name = format!("{SCRATCH}{}-{}", std::process::id(), name.replace(':', "-"));
         // Other users use these files too. TMPDIR may belong to one user alone.
         let folders = [env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/dev/shm".into()];
         let folder = folders.iter().find(|folder| is_for_all(folder)).unwrap_or(&folders[0]);
         let path = folder.join(name);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own folder");
+        scratches().push(path.clone());
         Self(path)
     }
 
@@ -596,7 +619,12 @@ impl Scratch {
     /// A process of its own makes the copy. Otherwise a child that this process forks meanwhile would inherit the open
     /// copy, and nobody can run a file that is open for writing.
     pub fn take(&self, file: &Path) -> PathBuf {
-        let copy = self.0.join(file.file_name().expect("a file has a name"));
+        self.take_as(file, file.file_name().expect("a file has a name"))
+    }
+
+    /// The same, under another name.
+    pub fn take_as(&self, file: &Path, name: impl AsRef<Path>) -> PathBuf {
+        let copy = self.0.join(name);
         let mut install = Command::new("install");
         let done = install.args(["-m", "755"]).arg(file).arg(&copy).status();
         assert!(done.is_ok_and(|status| status.success()), "cannot copy {}", file.display());
@@ -607,7 +635,12 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+        scratches().retain(|path| *path != self.0);
     }
+}
+
+fn scratches() -> MutexGuard<'static, Vec<PathBuf>> {
+    SCRATCHES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An end on this process's device, opened as programs do.
