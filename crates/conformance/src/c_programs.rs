@@ -1,11 +1,18 @@
 //! C programs in `tests/c`: compiled against the packaged headers, and run with our libraries.
+//!
+//! A program that is compiled stays in the target folder. The tests take it from there until the compiler would be given
+//! something else.
 
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::processes::{Scratch, as_nobody, is_root};
-use crate::programs::{Printed, Running, program};
+use crate::programs::{Printed, Running, program, target};
 
 /// How long a compiler, or a program, may take.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -34,12 +41,107 @@ pub fn compile_by(
         let header = Path::new("/usr/include").join(header);
         assert!(header.exists(), "no {}: apt-get install {package}", header.display());
     }
-    let binary = scratch.path().join(output);
-    let mut compile = Command::new(compiler);
-    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&binary);
-    compile.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source));
-    Running::start(compile.args(arguments)).finish(LIMIT);
-    binary
+    let compilation = Compilation { compiler, source, arguments };
+    let folder = scratch.path().to_str().expect("a plain path");
+    // What has the folder's name is of no use to the next test.
+    if arguments.iter().any(|argument| argument.contains(folder)) {
+        let binary = scratch.path().join(output);
+        compilation.run(arguments, &binary);
+        return binary;
+    }
+    scratch.take_as(&compilation.compiled(), output)
+}
+
+/// How a program is compiled.
+struct Compilation<'a> {
+    compiler: &'a Path,
+    source: &'a str,
+    arguments: &'a [&'a str],
+}
+
+impl Compilation<'_> {
+    /// The program, compiled now or before.
+    fn compiled(&self) -> PathBuf {
+        let folder = target().join("c-programs");
+        fs::create_dir_all(&folder).expect("a folder in the target folder");
+        let work = Work::new(&folder);
+        let text = work.0.join("text");
+        let (linked, others): (Vec<_>, Vec<_>) =
+            self.arguments.iter().partition(|it| is_linked(it));
+        self.run(&[&["-E"], &others[..]].concat(), &text);
+        let purpose = format!("{}-{:016x}-", self.source.replace('/', "-"), self.purpose());
+        let name = format!("{purpose}{:016x}", self.identity(&text, &linked));
+        let compiled = folder.join(&name);
+        if compiled.exists() {
+            return compiled;
+        }
+        let fresh = work.0.join("program");
+        self.run(self.arguments, &fresh);
+        fs::rename(&fresh, &compiled).expect("a name in our own folder");
+        // Earlier ones are of no use any more.
+        for entry in fs::read_dir(&folder).expect("our own folder").flatten() {
+            let other = entry.file_name();
+            if other.to_string_lossy().starts_with(&purpose) && other != *name {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        compiled
+    }
+
+    fn run(&self, arguments: &[&str], output: &Path) {
+        let mut compile = Command::new(self.compiler);
+        compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(output);
+        compile.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(self.source));
+        Running::start(compile.args(arguments)).finish(LIMIT);
+    }
+
+    /// Tells apart what is made of one source.
+    fn purpose(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.compiler, self.arguments).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Tells apart what the compiler makes of it: of `text`, which is what the preprocessor has left with all headers,
+    /// and of what is linked by its path.
+    fn identity(&self, text: &Path, linked: &[&str]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let paths = linked.iter().map(Path::new).filter(|path| path.is_absolute());
+        for path in [self.compiler].into_iter().chain(paths) {
+            let file = fs::metadata(path).expect("it is there");
+            (file.ino(), file.size(), file.mtime(), file.mtime_nsec()).hash(&mut hasher);
+        }
+        // It stands in what debuggers read.
+        std::env::current_dir().expect("a folder that stays").hash(&mut hasher);
+        fs::read(text).expect("the preprocessor has written it").hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// Whether an argument of a compiler is a library.
+fn is_linked(argument: &str) -> bool {
+    argument.starts_with("-l") || argument.starts_with('/')
+}
+
+/// A folder for what is not finished. It is removed with this value.
+struct Work(PathBuf);
+
+impl Work {
+    fn new(folder: &Path) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let path = folder.join(format!(".{process}-{count}"));
+        // One of a test that was killed may be left.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("our own folder");
+        Self(path)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Runs a program that prints a line for each behaviour that is right, and checks that it shows this many.

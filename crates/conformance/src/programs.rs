@@ -59,17 +59,26 @@ static PROFILE: OnceLock<PathBuf> = OnceLock::new();
 /// Builds all that tests run like this test, once for it and for the processes that it starts. Returns the folder.
 fn built() -> &'static Path {
     PROFILE.get_or_init(|| {
-        // TARGET/PROFILE/deps/TEST
-        let test = env::current_exe().expect("a test has a path");
-        let profile = test.parent().and_then(Path::parent).expect("a test is in its profile");
+        let profile = profile();
         let target = profile.parent().expect("a profile is in the target folder");
         let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
         let name = if name == "debug" { "dev" } else { name };
         if env::var_os(BUILT).is_none() {
             build(target, name, Built::ForTests).unwrap_or_else(|problem| panic!("{problem}"));
         }
-        profile.to_owned()
+        profile
     })
+}
+
+/// The folder that this test was built into: it is TARGET/PROFILE/deps/TEST.
+fn profile() -> PathBuf {
+    let test = env::current_exe().expect("a test has a path");
+    test.ancestors().nth(2).expect("a test is in its profile").to_owned()
+}
+
+/// The target folder that this test was built into.
+pub(crate) fn target() -> PathBuf {
+    profile().parent().expect("a profile is in the target folder").to_owned()
 }
 
 /// Tells a process of this test what need not be built again.

@@ -422,15 +422,14 @@ fn the_files_stay_for_a_program_that_outlives_its_starter() {
     }
 }
 
-/// Compiles C to a file in the installation's scratch folder, where libraries are looked for too.
+/// Compiles C to a file in the installation's scratch folder.
 pub(super) fn compiled(
     installed: &Installed,
     source: &str,
     output: &str,
     options: &[&str],
 ) -> PathBuf {
-    let folder = format!("-L{}", installed.scratch.path().display());
-    compile(&installed.scratch, source, output, &[&[folder.as_str()], options].concat())
+    compile(&installed.scratch, source, output, options)
 }
 
 /// Python packages bring a libibverbs under a name of their own, and a module that is linked with it
@@ -445,9 +444,11 @@ fn programs_that_bring_their_own_libibverbs_use_ours() {
     let own = "libibverbs-1de1263b.so.1.14.48.0";
     let soname = format!("-Wl,-soname,{own}");
     compiled(&installed, "own_libibverbs.c", own, &["-shared", "-fPIC", &soname, &map]);
+    let folder = format!("-L{}", installed.scratch.path().display());
     let link = format!("-l:{own}");
     let here = "-Wl,-rpath,$ORIGIN";
-    compiled(&installed, "own_module.c", "module.so", &["-shared", "-fPIC", &link, here]);
+    let options = ["-shared", "-fPIC", &folder, &link, here];
+    compiled(&installed, "own_module.c", "module.so", &options);
     let binary = compiled(&installed, "own_program.c", "own_program", &["-ldl", here]);
     let binary = binary.to_str().expect("a plain path");
     // Without us they find what they brought.
