@@ -11,7 +11,14 @@ use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use transom_system::trust::Trusted;
+
+/// How many hexadecimal digits the name of a directory with links has.
+const DIGITS: usize = 16;
+
+/// How long one is kept that nobody takes.
+const KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// The variable with a directory to use instead of the usual places.
 const OVERRIDE: &str = transom_system::environment::LIB.name;
@@ -170,7 +177,11 @@ fn linked_in(parent: &Path, library: &Path, names: &[&str]) -> io::Result<PathBu
     // One directory for each library, so that two builds do not replace each other's links.
     let mut hasher = DefaultHasher::new();
     library.hash(&mut hasher);
-    let directory = private::directory(parent, &format!("{:016x}", hasher.finish()))?;
+    let name = format!("{:0DIGITS$x}", hasher.finish());
+    if !parent.join(private::name()).join(&name).exists() {
+        remove_orphans(&parent.join(private::name()));
+    }
+    let directory = private::directory(parent, &name)?;
     if !is_plain(&directory) {
         return Err(io::Error::other("the loader does not take such a path"));
     }
@@ -180,7 +191,32 @@ fn linked_in(parent: &Path, library: &Path, names: &[&str]) -> io::Result<PathBu
             private::replace(&directory, &link, |fresh| symlink(library, fresh))?;
         }
     }
+    // It is in use.
+    fs::File::open(&directory)?.set_modified(SystemTime::now())?;
     Ok(directory)
+}
+
+/// Removes the directories of libraries whose place is gone, as after a build folder was removed, and that nobody has
+/// taken for long. The place may only be out of sight, as that of another container is.
+fn remove_orphans(directories: &Path) {
+    let is_one = |name: &str| name.len() == DIGITS && name.bytes().all(|it| it.is_ascii_hexdigit());
+    for entry in fs::read_dir(directories).into_iter().flatten().flatten() {
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        let is_old = || age().is_some_and(|age| age > KEPT);
+        if !entry.file_name().to_str().is_some_and(is_one) || !is_old() {
+            continue;
+        }
+        let links = fs::read_dir(entry.path()).into_iter().flatten().flatten();
+        let targets: Vec<_> = links.map(|link| fs::read_link(link.path()).ok()).collect();
+        let is_gone = |target: &Option<PathBuf>| {
+            let place = target.as_deref().and_then(Path::parent);
+            place.is_some_and(|place| matches!(place.try_exists(), Ok(false)))
+        };
+        if !targets.is_empty() && targets.iter().all(is_gone) {
+            // Another process may remove it at the same time.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -216,6 +252,29 @@ mod tests {
         assert_eq!(fs::read_link(&link).unwrap(), library);
         let other = scratch.file("other/libibverbs.so");
         assert_ne!(linked_in(&scratch.0, &other, &[SONAME]).unwrap(), directory);
+    }
+
+    #[test]
+    fn links_to_a_place_that_is_gone_are_removed_if_nobody_takes_them() {
+        let scratch = Scratch::new("orphans");
+        let [old, young, there] = ["old", "young", "there"].map(|place| {
+            let library = scratch.file(&format!("{place}/libibverbs.so"));
+            let directory = linked_in(&scratch.0, &library, &[SONAME]).unwrap();
+            (library, directory)
+        });
+        for gone in [&old, &young] {
+            fs::remove_dir_all(gone.0.parent().unwrap()).unwrap();
+        }
+        for unused in [&old, &there] {
+            let directory = fs::File::open(&unused.1).unwrap();
+            directory.set_modified(SystemTime::now() - 2 * KEPT).unwrap();
+        }
+        let next = scratch.file("next/libibverbs.so");
+        let next = linked_in(&scratch.0, &next, &[SONAME]).unwrap();
+        assert!(!old.1.exists() && young.1.exists() && there.1.exists() && next.exists());
+        linked_in(&scratch.0, &there.0, &[SONAME]).unwrap();
+        let used = there.1.metadata().unwrap().modified().unwrap();
+        assert!(used > SystemTime::now() - KEPT);
     }
 
     #[test]

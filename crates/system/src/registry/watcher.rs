@@ -1,14 +1,22 @@
 //! The watcher of a run's processes, which speaks for those that die, and how processes announce themselves to it.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use transom_device::protection::Announcer;
 
 use super::file::Registry;
 use super::presence;
+
+/// What the name of a watcher's pipe begins with. Its number follows.
+const PREFIX: &str = "watcher-";
+
+/// How long a watcher may take from making its pipe to opening it.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// A process's announcement: its slot and the generation of its stay.
 const BYTES: usize = 8;
@@ -22,6 +30,8 @@ pub struct Watcher {
 impl Registry {
     /// Makes the watcher of this number. The number is any that others are unlikely to have.
     pub fn make_watcher(&self, number: u64) -> io::Result<Watcher> {
+        // What cannot be removed now, the next one removes.
+        let _ = self.remove_killed_watchers(SETTLED);
         let path = self.watcher_path(number);
         Ok(Watcher { pipe: presence::make_pipe(&path)?, path })
     }
@@ -39,8 +49,28 @@ impl Registry {
         rustix::io::write(&pipe, &bytes).is_ok()
     }
 
+    /// Removes the pipes of watchers that were killed, as all processes of a container are at its end. A younger pipe may
+    /// be one that its watcher is about to open.
+    fn remove_killed_watchers(&self, older_than: Duration) -> io::Result<()> {
+        for entry in fs::read_dir(self.directory())?.flatten() {
+            let path = entry.path();
+            let is_pipe = entry.file_name().to_string_lossy().starts_with(PREFIX);
+            let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+            let is_settled = || age().is_some_and(|age| age >= older_than);
+            // Its watcher has it open for reading as long as it lives.
+            let is_left = || {
+                let opened = presence::open_pipe(&path, OFlags::WRONLY);
+                opened.is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO))
+            };
+            if is_pipe && is_settled() && is_left() {
+                let _ = fs::remove_file(&path);
+            }
+        }
+        Ok(())
+    }
+
     fn watcher_path(&self, number: u64) -> PathBuf {
-        self.directory().join(format!("watcher-{number:x}"))
+        self.directory().join(format!("{PREFIX}{number:x}"))
     }
 }
 
@@ -68,6 +98,8 @@ impl Drop for Watcher {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -86,5 +118,23 @@ mod tests {
         drop(watchers);
         registry.tell_watcher(number, known[0]);
         assert!(!registry.watcher_path(number).exists());
+    }
+
+    /// Rule CM-50
+    #[test]
+    fn of_a_watcher_that_was_killed_nothing_is_left() {
+        let registry = Registry::open().expect("a registry");
+        let number = (u64::from(std::process::id()) << 32) + 2;
+        let lives = registry.make_watcher(number).expect("one");
+        let killed = registry.make_watcher(number + 1).expect("one");
+        let path = killed.path.clone();
+        // A watcher that is killed closes the pipe, and leaves its name.
+        let Watcher { pipe, .. } = &killed;
+        // SAFETY: the descriptor is open, and stays so as another file.
+        unsafe { libc::dup3(registry.file.as_raw_fd(), pipe.as_raw_fd(), libc::O_CLOEXEC) };
+        registry.remove_killed_watchers(SETTLED).expect("the directory is there");
+        assert!(path.exists(), "it may be about to be opened");
+        registry.remove_killed_watchers(Duration::ZERO).expect("the directory is there");
+        assert!(!path.exists() && lives.path.exists());
     }
 }
