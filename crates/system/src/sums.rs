@@ -88,7 +88,7 @@ impl Registry {
                 Sums { carried: left.carried.get(), packets: Packets::of(&left.packets) };
             for process in self.processes().iter().filter(|it| it.device == device) {
                 sums.packets.add(&Packets::of(self.counters(process.announcer.slot)));
-                let segment = Segment::of(process).filter(|_| process.alive);
+                let segment = process.alive.then(|| Segment::of(process)).flatten();
                 let counts = segment.filter(|segment| !segment.process_traffic().is_settled());
                 counts.iter().for_each(|segment| sums.carried.add(&segment.totals()));
             }
