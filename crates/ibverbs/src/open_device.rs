@@ -5,7 +5,8 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use transom_abi::{ibv_context, ibv_device};
-use transom_host::Adapter;
+use transom_host::{Adapter, OpenError};
+use transom_system::failure::any_has_failed;
 use transom_system::object_counts::ObjectKind;
 use transom_system::{rehearsal, say};
 
@@ -13,8 +14,8 @@ use crate::context::Context;
 use crate::entry::{errno_always, pointer_always, pointer_of};
 use crate::operations::operations;
 use crate::{
-    adapters, ah, check, checked, comp_cntr, cq, device, dm, exposure, mr, mw, pd, qp, rehearsed,
-    srq, td, xrc,
+    adapters, ah, check, checked, comp_cntr, cq, device, dm, exposure, mr, mw, pd, qp, rdma_cm,
+    rehearsed, srq, td, xrc,
 };
 
 /// Opens a device. Null, `EINVAL`, for one that is not of this library.
@@ -25,13 +26,23 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
         check::begin();
         exposure::begin();
         rehearsal::begin();
-        let adapter = adapters::open(number).map_err(|error| {
+        let adapter = open_adapter(number).map_err(|error| {
             say(format_args!("{error}"));
             error.errno().unwrap_or(libc::ENODEV)
         })?;
         open(adapter)
     };
     pointer_always("ibv_open_device", opened)
+}
+
+/// Opens it for a program. If it was removed, it is made anew, once nothing of it is left.
+fn open_adapter(number: u8) -> Result<Arc<Adapter>, OpenError> {
+    let opened = adapters::open(number);
+    if opened.is_err() && any_has_failed() {
+        rdma_cm::let_go(number);
+        return adapters::open(number);
+    }
+    opened
 }
 
 /// Makes a context on a device that the caller has opened.

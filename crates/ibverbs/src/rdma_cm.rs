@@ -17,6 +17,7 @@
 //! | `listening` | listeners at all devices |
 //! | `parts` | a file at one device |
 //! | `places` | where ids are that have moved to another device |
+//! | `removal` | what becomes of files and ids when a device is removed |
 //! | `checked` | what librdmacm tells `transom check` and sanitizers |
 //! | `why` | the reason why the last command was refused, and refused calls of librdmacm, for `transom explain` |
 
@@ -31,6 +32,7 @@ mod parts;
 mod places;
 mod queries;
 mod refusal;
+mod removal;
 mod why;
 
 use std::ffi::{c_int, c_void};
@@ -49,6 +51,7 @@ pub use checked::{
 use command::Command;
 use files::File;
 use refusal::Refusal;
+pub(crate) use removal::let_go;
 pub use why::{transom_rdma_cm_refused, transom_rdma_cm_why};
 
 /// A refused command is noted under the name of librdmacm's function, not of a verb.
@@ -123,7 +126,15 @@ pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
         sanitizers::peers_are_told();
         let run = COMMANDS.get(command.number() as usize);
         let run = run.ok_or(Refusal::invalid("there is no command of this number"))?;
-        run.ok_or(Refusal::new(libc::ENOSYS, "this command is not supported"))?(&command)
+        let run = run.ok_or(Refusal::new(libc::ENOSYS, "this command is not supported"))?;
+        let had_no_device = command.has_no_device();
+        match run(&command) {
+            // Its device was removed meanwhile, and its id may go on at another.
+            Err(_) if command.has_no_device() && !had_no_device => {
+                run(&Command::read(&own, address, n)?)
+            }
+            done => done,
+        }
     };
     let errno = errno_always(NOT_A_VERB, || carry_out().map_err(|refusal| why::keep(&refusal)));
     let errno = if fetches && errno == 0 { fetch(file, address, n) } else { errno };

@@ -9,7 +9,7 @@ use transom_wire::cm::{CommId, Mad, ServiceId};
 
 use super::backlog::Backlog;
 use super::{Engine, Entry, State};
-use crate::host::Claim;
+use crate::host::{Claim, is_any};
 use crate::options::{Options, Service};
 use crate::refused::Refused;
 use crate::shared::Arrival;
@@ -19,7 +19,7 @@ use crate::shared::Arrival;
 pub struct Unbound {
     service: Service,
     options: Options,
-    /// The port that it has at the wildcard address, if it has one.
+    /// The port that it has at the wildcard or a loopback address, if it has one.
     pub claim: Option<Claim>,
 }
 
@@ -31,13 +31,13 @@ impl Unbound {
 }
 
 impl Engine {
-    /// What an id is, if it belongs to no device yet: it is new, or has the wildcard address and looks for a
-    /// destination. `None` for any other.
+    /// What an id is, if it belongs to no device yet: it is new, or has a port at the wildcard or a loopback address.
+    /// `None` for any other.
     pub fn unbound(&self, id: CommId) -> Option<Unbound> {
-        let Entry { service, options, claim, groups, state, .. } = self.ids.get(&id)?;
-        let is_wild = claim.is_none_or(|claim| claim.address.ip().is_unspecified());
-        let is_free = matches!(state, State::Idle) && is_wild && groups.is_empty();
-        is_free.then_some(Unbound { service: *service, options: *options, claim: *claim })
+        let entry = self.ids.get(&id)?;
+        let Entry { service, options, claim, .. } = *entry;
+        let is_free = matches!(entry.state, State::Idle) && entry.has_no_address();
+        is_free.then_some(Unbound { service, options, claim })
     }
 
     /// A new id that is like one of another device. Its port is the other's until that one has moved away.
@@ -55,6 +55,11 @@ impl Engine {
         let entry = self.entry(id)?;
         (entry.claim, entry.source, entry.destination) = (None, None, None);
         Ok(())
+    }
+
+    /// The device of a listener goes, and the one that stands in for it has its port from now on.
+    pub fn leave_port(&mut self, listener: CommId) -> Option<Claim> {
+        self.ids.get_mut(&listener)?.claim.take()
     }
 
     /// A listener that stands in for one of another device, which has the port: it takes the requests for addresses of
@@ -75,5 +80,12 @@ impl Engine {
             std::mem::take(&mut self.early).into_iter().partition(|it| it.service == service);
         self.early = others;
         taken.into_iter().map(|it| (it.arrival, *it.request)).collect()
+    }
+}
+
+impl Entry {
+    /// Whether it has no address of a device, and no group: it belongs to no device, unless it has a destination.
+    pub(super) fn has_no_address(&self) -> bool {
+        self.claim.is_none_or(|claim| is_any(claim.address.ip())) && self.groups.is_empty()
     }
 }

@@ -47,11 +47,18 @@ impl Engine {
     }
 
     /// The device is gone. Every id gets one event, and does nothing more. Peers get the same messages as if the ids
-    /// were destroyed (rule CM-46).
-    pub fn device_removed(&mut self, now: u64, host: &mut impl Host) {
+    /// were destroyed (rule CM-46). If the program has others, an id without an address belongs to no device (rule
+    /// DEVS-15): it is told nothing, and keeps its port. One that does not listen stays as it is.
+    pub fn device_removed(&mut self, now: u64, host: &mut impl Host, is_one_of_several: bool) {
         for (id, entry) in &mut self.ids {
+            let belongs_to_none = is_one_of_several && entry.has_no_address();
             match &mut entry.state {
                 State::Removed => continue,
+                State::Idle if belongs_to_none => continue,
+                State::Listening(_) if belongs_to_none => {
+                    entry.state = State::Removed;
+                    continue;
+                }
                 State::Connection(connection) => {
                     connection.destroy(now, &mut self.shared);
                     // Nobody is left to repeat the message.

@@ -269,7 +269,7 @@ impl Network {
 
     pub(crate) fn remove_device(&mut self, end: usize) {
         let End { engine, host, .. } = &mut self.ends[end];
-        engine.device_removed(self.now, host);
+        engine.device_removed(self.now, host, false);
     }
 
     /// Destroys all ids, and checks that nothing is left.

@@ -1,8 +1,12 @@
 //! The ends of connections and of ids.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use super::network::*;
-use transom_cm::{ConnectionState, Engine, Event, Handled, Happened, QpState, Refused, Service};
-use transom_wire::cm::{CommId, Message, RejectReason, Rejected};
+use transom_cm::{
+    ConnectionState, Engine, Event, Handled, Happened, Host, QpState, Refused, Service,
+};
+use transom_wire::cm::{CommId, Message, PortSpace, RejectReason, Rejected};
 
 /// Rules: CM-25
 #[test]
@@ -235,6 +239,32 @@ fn a_dreq_of_an_id_that_is_gone_is_sent_again_until_it_is_confirmed() {
     assert_eq!(network.ends[1].engine.lingering().count(), 1);
     network.pass(MILLISECOND, |_| true);
     assert_eq!(network.ends[1].engine.lingering().count(), 0);
+    network.finish();
+}
+
+/// Rules: DEVS-15
+#[test]
+fn ids_without_an_address_hear_nothing_of_one_device_of_several() {
+    let mut network = Network::new(2);
+    let any = |port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+    let End { engine, host, .. } = &mut network.ends[1];
+    let [new, listens] = [(); 2].map(|()| engine.create(Service::TCP).unwrap());
+    engine.bind(listens, any(7_001), host).unwrap();
+    engine.listen(listens, 1, 0, host).unwrap();
+    let bound = engine.create(Service::TCP).unwrap();
+    engine.bind(bound, SocketAddr::new(address(1), 7_003), host).unwrap();
+    engine.device_removed(0, host, true);
+    assert_eq!(network.event(1), Event { id: bound, happened: Happened::DeviceRemoval });
+    network.no_events();
+    let End { engine, host, .. } = &mut network.ends[1];
+    assert_eq!(host.ids_at(PortSpace::Tcp, 7_001), [listens], "it keeps its port");
+    assert!(!engine.is_removed(new) && engine.unbound(new).is_some());
+    engine.bind(new, any(7_002), host).unwrap();
+    // Another listener has the port now, so that nothing of it is released here.
+    assert_eq!(engine.leave_port(listens).map(|it| it.address), Some(any(7_001)));
+    network.destroy(1, listens);
+    assert_eq!(network.ends[1].host.ids_at(PortSpace::Tcp, 7_001), [listens]);
+    network.ends[1].host.release_slot((listens.0 >> 24) as u8);
     network.finish();
 }
 

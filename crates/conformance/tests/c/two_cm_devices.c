@@ -15,7 +15,9 @@
 #include "in_time.h"
 
 static const char *const addresses[] = {"10.9.0.1", "10.10.0.1"};
-static const char *const names[] = {"transom0", "transom1"};
+static const char *const names[] = {"transom0", "transom1", "transom2"};
+/* The device that ids of each address get. */
+static int device_of[] = {0, 1};
 
 static struct rdma_event_channel *channel;
 
@@ -27,10 +29,11 @@ static struct sockaddr_in address_of(int device)
 	return address;
 }
 
-static void is_at(const struct rdma_cm_id *id, int device)
+/* It has the device of this address. */
+static void is_at(const struct rdma_cm_id *id, int address)
 {
 	CHECK(id->verbs && id->port_num == 1);
-	CHECK(!strcmp(ibv_get_device_name(id->verbs->device), names[device]));
+	CHECK(!strcmp(ibv_get_device_name(id->verbs->device), names[device_of[address]]));
 }
 
 static struct rdma_cm_id *id_at(int device, int reuse, uint16_t port)
@@ -459,16 +462,86 @@ static void the_first_is_missing(void)
 	shown("the second serves alone");
 }
 
-/* The first device goes. Rules: CM-46, DEVS-11, DEVS-14 */
+/* Ids that have no address, and so no device. */
+struct without_address {
+	struct rdma_cm_id *is_new, *has_port, *listens, *listens_here;
+};
+
+static void make_without_address(struct without_address *ids)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET};
+
+	CHECK(!rdma_create_id(channel, &ids->is_new, &ids->is_new, RDMA_PS_TCP));
+	CHECK(!rdma_create_id(channel, &ids->has_port, &ids->has_port, RDMA_PS_TCP));
+	CHECK(!rdma_bind_addr(ids->has_port, (struct sockaddr *)&any));
+	CHECK(!rdma_create_id(channel, &ids->listens, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_listen(ids->listens, 4));
+	any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(!rdma_create_id(channel, &ids->listens_here, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_bind_addr(ids->listens_here, (struct sockaddr *)&any));
+	CHECK(!rdma_listen(ids->listens_here, 4) && !ids->listens_here->verbs);
+}
+
+/* They are as they were, now that a device is gone. This address has another. */
+static void they_go_on(struct without_address *ids, int address)
+{
+	struct sockaddr_in own = address_of(address), to = own;
+	uint16_t port = rdma_get_src_port(ids->has_port);
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *ends[2];
+
+	connect_by(ids->listens, address, ends);
+	send_a_message(ends);
+	end(ends);
+	connect_by(ids->listens_here, address, ends);
+	end(ends);
+	CHECK(!rdma_bind_addr(ids->is_new, (struct sockaddr *)&own));
+	is_at(ids->is_new, address);
+	to.sin_port = htons(9);
+	CHECK(!rdma_resolve_addr(ids->has_port, NULL, (struct sockaddr *)&to, 2000));
+	event = next(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(event->id == ids->has_port && event->id->context == &ids->has_port);
+	CHECK(!rdma_ack_cm_event(event) && rdma_get_src_port(ids->has_port) == port);
+	is_at(ids->has_port, address);
+}
+
+static void end_without_address(struct without_address *ids, int address)
+{
+	uint16_t port = rdma_get_src_port(ids->listens);
+	struct rdma_cm_id *end;
+
+	CHECK(!rdma_destroy_id(ids->is_new) && !rdma_destroy_id(ids->has_port));
+	CHECK(!rdma_destroy_id(ids->listens) && !rdma_destroy_id(ids->listens_here));
+	resolve(&end, address, port);
+	CHECK(!rdma_connect(end, NULL));
+	expect(channel, RDMA_CM_EVENT_REJECTED);
+	rdma_destroy_qp(end);
+	CHECK(!rdma_destroy_id(end));
+}
+
+static void wait_until_gone(struct ibv_context *context)
+{
+	struct ibv_async_event event;
+
+	there = 1;
+	do {
+		CHECK(!ibv_get_async_event(context, &event));
+		ibv_ack_async_event(&event);
+	} while (event.event_type != IBV_EVENT_DEVICE_FATAL);
+}
+
+/* The first device goes. Rules: CM-46, DEVS-11, DEVS-14, DEVS-15 */
 static void the_first_goes(void)
 {
 	struct rdma_cm_id *first[2], *second[2], *moves = id_at(1, 0, 0);
+	struct without_address stay;
 	struct rdma_event_channel *other;
 	struct rdma_cm_event *event;
 	int i;
 
 	connect_at(0, first);
 	connect_at(1, second);
+	make_without_address(&stay);
 	there = 1;
 	for (i = 0; i < 2; i++) {
 		event = next(channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
@@ -482,6 +555,10 @@ static void the_first_goes(void)
 	end(second);
 	end(first);
 	shown("ids of the second hear nothing of it");
+
+	they_go_on(&stay, 1);
+	end_without_address(&stay, 1);
+	shown("ids without an address stay");
 
 	CHECK((other = rdma_create_event_channel()) && !rdma_migrate_id(moves, other));
 	is_at(moves, 1);
@@ -504,24 +581,96 @@ static void the_first_goes(void)
 static void the_second_goes(void)
 {
 	struct rdma_cm_id *listens, *ends[2];
-	struct ibv_async_event event;
 	struct ibv_context **all;
 
 	CHECK((all = rdma_get_devices(NULL)));
 	CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP) && !rdma_listen(listens, 4));
 	connect_by(listens, 1, ends);
 	end(ends);
-	there = 1;
-	do {
-		CHECK(!ibv_get_async_event(all[1], &event));
-		ibv_ack_async_event(&event);
-	} while (event.event_type != IBV_EVENT_DEVICE_FATAL);
+	wait_until_gone(all[1]);
 	connect_by(listens, 0, ends);
 	send_a_message(ends);
 	end(ends);
 	CHECK(!rdma_destroy_id(listens));
 	rdma_free_devices(all);
 	shown("a listener at the wildcard address hears nothing of the second, and serves the first");
+}
+
+/* The second and the third device both have the second address. Rules: DEVS-14 */
+static void an_address_of_two_devices(void)
+{
+	struct rdma_cm_id *bound = id_at(1, 0, 0), *ends[2], *listens;
+	struct ibv_context **all = rdma_get_devices(NULL);
+
+	/* Both are open. */
+	CHECK(all && all[2]);
+	connect_at(1, ends);
+	send_a_message(ends);
+	end(ends);
+	CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP) && !rdma_listen(listens, 4));
+	connect_by(listens, 1, ends);
+	end(ends);
+	CHECK(!rdma_destroy_id(bound) && !rdma_destroy_id(listens));
+	rdma_free_devices(all);
+	shown("of two devices with one address, ids get the first");
+}
+
+/* Of two devices with the same addresses, the first goes. Rules: DEVS-11, DEVS-14, DEVS-15 */
+static void one_with_the_same_addresses_goes(void)
+{
+	struct rdma_cm_event *event;
+	struct without_address stay;
+	struct ibv_context **all;
+	struct rdma_cm_id *ends[2], *waits;
+	int i;
+
+	CHECK((all = rdma_get_devices(NULL)));
+	device_of[0] = device_of[1] = 0;
+	make_without_address(&stay);
+	connect_by(stay.listens, 1, ends);
+	/* A request that nobody fetches goes with the device. */
+	resolve(&waits, 1, rdma_get_src_port(stay.listens));
+	CHECK(!rdma_connect(waits, NULL));
+	wait_until_gone(all[0]);
+	for (i = 0; i < 3; i++) {
+		event = next(channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
+		CHECK(event->id == ends[0] || event->id == ends[1] || event->id == waits);
+		CHECK(!rdma_ack_cm_event(event));
+	}
+	end(ends);
+	rdma_destroy_qp(waits);
+	CHECK(!rdma_destroy_id(waits));
+	device_of[0] = device_of[1] = 1;
+	they_go_on(&stay, 0);
+	end_without_address(&stay, 1);
+	rdma_free_devices(all);
+	shown("ids without an address go on at the other");
+}
+
+/* The first goes, and is opened again. Rules: DEVS-12, DEVS-15, DEVS-16 */
+static void the_first_comes_back(void)
+{
+	struct ibv_device **devices = ibv_get_device_list(NULL);
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct sockaddr_in own = address_of(0);
+	struct without_address stay;
+	struct ibv_context *context;
+
+	CHECK(devices && other && (context = ibv_open_device(devices[0])));
+	make_without_address(&stay);
+	wait_until_gone(context);
+	CHECK(!ibv_open_device(devices[0]) && errno == EIO);
+	CHECK(!ibv_close_device(context));
+	CHECK((context = ibv_open_device(devices[0])));
+	they_go_on(&stay, 1);
+	end_without_address(&stay, 1);
+	CHECK(!rdma_create_id(channel, &stay.is_new, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_bind_addr(stay.is_new, (struct sockaddr *)&own));
+	is_at(stay.is_new, 0);
+	CHECK(!rdma_destroy_id(stay.is_new) && !ibv_close_device(context));
+	rdma_destroy_event_channel(other);
+	ibv_free_device_list(devices);
+	shown("channels go on when a device is opened again");
 }
 
 int main(int argc, char **argv)
@@ -535,6 +684,12 @@ int main(int argc, char **argv)
 		the_first_goes();
 	} else if (!strcmp(part, "second-goes")) {
 		the_second_goes();
+	} else if (!strcmp(part, "shared")) {
+		an_address_of_two_devices();
+	} else if (!strcmp(part, "same-goes")) {
+		one_with_the_same_addresses_goes();
+	} else if (!strcmp(part, "goes-and-comes")) {
+		the_first_comes_back();
 	} else if (!strcmp(part, "missing")) {
 		the_first_is_missing();
 	} else {

@@ -131,6 +131,13 @@ impl Files {
         self.ids.insert(id, Id { file, uid, reported: 0, last: 0, removed: true });
     }
 
+    /// A listener stands in for no other any more.
+    pub(super) fn is_no_stand_in(&mut self, id: CommId) {
+        if let Some(it) = self.ids.get_mut(&id) {
+            it.removed = false;
+        }
+    }
+
     /// Whether an id is not told that its device goes: it has been told, or stands in for another.
     pub(super) fn is_told_nothing(&self, id: CommId) -> bool {
         self.ids.get(&id).is_some_and(|it| it.removed)

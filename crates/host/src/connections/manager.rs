@@ -21,10 +21,9 @@ use transom_cm::{Answered, Arrival, Config, Engine, Event, Handled, Happened, No
 use transom_device::protection::Announcer;
 use transom_net::management::ManagementDatagram;
 use transom_net::udp::{Announcement, Obstacle};
-use transom_system::clock;
 use transom_system::registry::ConnectionFault;
 use transom_system::registry::connections::Connections;
-use transom_system::tools;
+use transom_system::{clock, failure, tools};
 use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, SidrStatus};
 
 pub use self::elsewhere::Unbound;
@@ -180,8 +179,13 @@ impl Manager {
         let told = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(test)]
             assert!(!self.device.work.panics.load(Acquire), "a test wants it");
+            let several = self.device.options().is_one_of_several && !failure::has_failed();
+            match several {
+                true => self.leave_to_stand_ins(),
+                false => self.tell_heirs(),
+            }
             self.records.touch_all(self.engine.ids());
-            self.engine.device_removed(clock::steady(), &mut self.ports);
+            self.engine.device_removed(clock::steady(), &mut self.ports, several);
             self.settle();
             self.exchange.send_rest();
         }));

@@ -354,14 +354,18 @@ fn migrate(command: &Command<'_>, from: c_int, named: u32) -> Result<u32, Refusa
         command.own.has_moved(named, places.collect());
     }
     let moved = there.call(|manager| manager.migrate(file, now.id, there.file()));
-    if is_other {
-        let of = if moved.is_ok() { &*source } else { command.own };
-        of.forget(named);
+    if is_other && moved.is_err() {
+        command.own.forget(named);
     }
+    let taken = match is_other && moved.is_ok() {
+        true => source.forget(named).taken,
+        false => 0,
+    };
+    command.own.were_taken(named, taken);
     let numbers = kept.iter().map(|(to, from)| {
         to.call(|it| it.migrate_number(from.part.file, from.id, to.file())).unwrap_or(0)
     });
-    Ok(numbers.fold(moved?, u32::wrapping_add))
+    Ok(numbers.fold(moved?.wrapping_add(taken), u32::wrapping_add))
 }
 
 /// Adds an event of the program's own to the events of an id.

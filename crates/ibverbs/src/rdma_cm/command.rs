@@ -14,7 +14,7 @@ use transom_wire::cm::CommId;
 
 use super::files::{File, other_device};
 use super::parts::Part;
-use super::places::Place;
+use super::places::{Moved, Place};
 use super::refusal::Refusal;
 
 /// An address is not mapped in the program.
@@ -157,21 +157,15 @@ impl<'a> Command<'a> {
         let source = source.filter(|_| !unbound.has_port());
         let other = other_device(&self.part, source, destination);
         let Some(adapter) = other else { return Ok(self.clone()) };
-        let there = self.at(&self.own.part_at(adapter)?);
-        let new = there.call(|manager| manager.create_like(there.file(), unbound))?;
-        let before = self.own.places_of(named);
-        let here = before.is_empty().then(|| Place { part: self.part.clone(), id });
-        let now = Place { part: there.part.clone(), id: new };
-        let places = std::iter::once(now).chain(here).chain(before.iter().cloned()).collect();
-        self.own.has_moved(named, places);
-        let other = (new, there.adapter().device().process().announcer());
-        let left = self.call(|manager| manager.move_away(self.file(), id, unbound, other));
-        if !matches!(left, Ok(true)) {
-            self.own.has_moved(named, before);
-            there.call(|manager| manager.destroy(there.file(), new))?;
-            return left.map(|_| self.clone());
-        }
-        Ok(Self { id: Some(Named { at, named, id: new }), ..there })
+        let here = Place { part: self.part.clone(), id };
+        let moved = self.own.move_id(named, &here, unbound, adapter)?;
+        let Some(Place { part, id }) = moved else { return Ok(self.clone()) };
+        Ok(Self { id: Some(Named { at, named, id }), ..self.at(&part) })
+    }
+
+    /// Whether its device was removed.
+    pub(super) fn has_no_device(&self) -> bool {
+        self.part.is_removed()
     }
 
     /// The id of the command, whose number it has there.
@@ -188,13 +182,10 @@ impl<'a> Command<'a> {
     /// were taken there.
     pub(super) fn forget_id(&self) -> u32 {
         let Some(Named { named, .. }) = self.id else { return 0 };
-        let left = self.own.places_of(named).into_iter().skip(1);
-        self.own.forget(named);
-        let end = |Place { part, id }| {
-            let there = self.at(&part);
-            there.call(|manager| manager.destroy(there.file(), id)).unwrap_or(0)
-        };
-        left.map(end).fold(0, u32::wrapping_add)
+        let Moved { places, taken } = self.own.forget(named);
+        let end =
+            |Place { part, id }| part.call(|manager| manager.destroy(part.file, id)).unwrap_or(0);
+        places.into_iter().skip(1).map(end).fold(taken, u32::wrapping_add)
     }
 
     /// Its device.
@@ -217,7 +208,7 @@ impl<'a> Command<'a> {
         &self,
         call: impl FnOnce(&mut Manager) -> Result<T, E>,
     ) -> Result<T, Refusal> {
-        self.adapter().connections().call(call).map_err(Into::into)
+        self.part.call(call)
     }
 
     /// The struct after the header. `EINVAL` if the command is too short for it.

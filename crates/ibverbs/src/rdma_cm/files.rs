@@ -2,7 +2,7 @@
 //!
 //! Nobody knows the device of an id when it is made, so it is made at the first. If it then gets an address of another
 //! device, or its destination is reached from one, it moves there ([`Command::at_its_device`]). The program goes on
-//! naming it by its first number.
+//! naming it by its first number. `removal` says what becomes of it when its device is removed.
 //!
 //! [`Command::at_its_device`]: super::command::Command::at_its_device
 
@@ -20,13 +20,13 @@ use transom_system::say;
 use transom_wire::cm::CommId;
 
 use super::parts::{self, Part};
-use super::places::{Place, Places};
+use super::places::{Moved, Place, Places};
 use super::refusal::Refusal;
 use crate::adapters;
 use crate::description::Description;
 
 /// The open files.
-static FILES: Mutex<Vec<Arc<File>>> = Mutex::new(Vec::new());
+pub(super) static FILES: Mutex<Vec<Arc<File>>> = Mutex::new(Vec::new());
 
 /// A file.
 pub(super) struct File {
@@ -113,8 +113,14 @@ impl File {
         }
     }
 
+    /// Ends a part that nothing is left in.
+    pub(super) fn end_part(&self, part: Arc<Part>) -> Result<(), Refused> {
+        self.parts.lock().retain(|it| !Arc::ptr_eq(it, &part));
+        Part::end(part)
+    }
+
     /// Its parts now.
-    fn parts(&self) -> Vec<Arc<Part>> {
+    pub(super) fn parts(&self) -> Vec<Arc<Part>> {
         self.parts.lock().clone()
     }
 
@@ -133,7 +139,8 @@ impl File {
         if parts.iter().any(|part| part.adapter.device().process().is_inherited()) {
             return Err(Refused::Inherited.into());
         }
-        let index = u8::try_from(parts.len()).map_err(|_| Refused::NoDescriptor)?;
+        let is_free = |index: &u8| parts.iter().all(|part| part.index != *index);
+        let index = (0..=u8::MAX).find(is_free).ok_or(Refused::NoDescriptor)?;
         let part = Arc::new(Part::open(index, adapter)?);
         let stale = stale(&mut FILES.lock(), part.file);
         // Who closes the file takes its descriptor first, and its parts then.
@@ -186,8 +193,8 @@ impl File {
         found.ok_or(Refused::NoFile.into())
     }
 
-    /// Where an id is.
-    pub(super) fn place_of(&self, named: u32) -> Result<Place, Refusal> {
+    /// Where an id was when it was last looked for.
+    pub(super) fn last_place_of(&self, named: u32) -> Result<Place, Refusal> {
         if let Some(place) = self.places.lock().now(named) {
             return Ok(place);
         }
@@ -200,7 +207,9 @@ impl File {
     /// The part of a group's number, and its number there.
     pub(super) fn place_of_group(&self, number: u32) -> Result<Place, Refusal> {
         let (index, id) = parts::part_of_group(number);
-        let part = self.parts.lock().get(index).cloned();
+        let parts = self.parts.lock();
+        let part = parts.iter().find(|part| usize::from(part.index) == index).cloned();
+        drop(parts);
         Ok(match part {
             Some(part) => Place { part, id },
             None => Place { part: self.first()?, id: CommId(number) },
@@ -217,9 +226,24 @@ impl File {
         self.places.lock().set(named, places);
     }
 
+    /// An id goes on at this one of its places.
+    pub(super) fn goes_on_at(&self, named: u32, id: CommId) {
+        self.places.lock().go_on_at(named, id);
+    }
+
+    /// So many of an id's events were taken where it is not known any more.
+    pub(super) fn were_taken(&self, named: u32, taken: u32) {
+        self.places.lock().were_taken(named, taken);
+    }
+
+    /// A number of an id ends. `end` says how many of its events were taken there.
+    pub(super) fn end_number(&self, id: CommId, end: impl FnOnce() -> u32) {
+        self.places.lock().end_number(id, end);
+    }
+
     /// An id has ended, or is another file's.
-    pub(super) fn forget(&self, named: u32) {
-        self.places.lock().forget(named);
+    pub(super) fn forget(&self, named: u32) -> Moved {
+        self.places.lock().forget(named)
     }
 
     /// The program's number for an id.

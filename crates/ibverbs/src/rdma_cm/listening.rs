@@ -28,31 +28,42 @@ pub(super) fn listen(command: &Command<'_>, id: CommId, backlog: i32) -> Result<
         places.push(Place { part: command.part.clone(), id });
     }
     let known = places.len();
+    let own = (places[0].id, command.part.adapter.device().clone());
     places.extend(others.into_iter().filter_map(|adapter| {
         let there = command.at(&command.own.part_at(adapter).ok()?);
         let id = there.call(|manager| manager.stand_in(there.file(), what, backlog)).ok()?;
         Some(Place { part: there.part, id })
     }));
-    let devices = places[known..].iter().map(|place| place.part.adapter.device().clone());
-    let devices: Vec<_> = devices.collect();
+    let stand_ins = &places[known..];
+    let at = |place: &Place| (place.id, place.part.adapter.device().clone());
+    let others: Vec<_> = stand_ins.iter().map(at).collect();
+    // Any of them may get the port, if the devices before it are removed.
+    for Place { part, id } in stand_ins {
+        let own = std::iter::once(&own).chain(&others).filter(|(it, _)| it != id);
+        let all: Vec<_> = own.cloned().collect();
+        part.call(|manager| {
+            manager.serve_with(*id, what, &all);
+            Ok::<_, Refusal>(())
+        })?;
+    }
     // Its numbers there end with it, and a request that comes to one of them is a request to it.
     command.own.has_moved(named, places.clone());
     let listened =
-        command.call(|manager| manager.listen_with((command.file(), id, backlog), what, &devices));
+        command.call(|manager| manager.listen_with((command.file(), id, backlog), what, &others));
     if listened.is_err() {
         command.own.has_moved(named, before);
         for Place { part, id } in places.drain(known..) {
-            let there = command.at(&part);
-            let _ = there.call(|manager| manager.destroy(there.file(), id));
+            let _ = part.call(|manager| manager.destroy(part.file, id));
         }
     }
     listened
 }
 
-/// The devices that have addresses which that of a part does not have, as far as they can be opened.
+/// The devices beside that of a part, as far as they can be opened. They serve addresses that it does not have, and
+/// those that it has once it is removed. Nothing comes to a port that is down.
 fn others(part: &Part) -> Vec<Arc<Adapter>> {
-    let own = part.adapter.device().options().interface;
-    let described = own.and_then(|_| Description::chosen().ok()).unwrap_or_default();
-    let others = (0..).zip(described).filter(|(_, device)| device.interface() != own);
+    let own = part.adapter.device().options().number;
+    let described = Description::chosen().unwrap_or_default();
+    let others = (0..).zip(described).filter(|(number, it)| *number != own && !it.port_is_down);
     others.filter_map(|(number, _)| adapters::open(number).ok()).collect()
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::event::epoll;
 use transom_cm::Refused;
 use transom_host::Adapter;
+use transom_host::connections::manager::Manager;
 use transom_wire::cm::CommId;
 
 use super::refusal::Refusal;
@@ -41,6 +42,20 @@ impl Part {
         let ended = adapter.connections().call(|manager| manager.close_file(file));
         adapter.close();
         ended
+    }
+
+    /// Makes a call of the connection manager.
+    pub(super) fn call<T, E: From<Refused> + Into<Refusal>>(
+        &self,
+        call: impl FnOnce(&mut Manager) -> Result<T, E>,
+    ) -> Result<T, Refusal> {
+        self.adapter.connections().call(call).map_err(Into::into)
+    }
+
+    /// Whether its device was removed.
+    pub(super) fn is_removed(&self) -> bool {
+        let device = self.adapter.device();
+        !device.process().is_inherited() && device.check().is_err()
     }
 
     /// The program's number for a group of this part.

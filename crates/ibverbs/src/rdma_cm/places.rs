@@ -17,11 +17,20 @@ pub(super) struct Place {
     pub(super) id: CommId,
 }
 
+/// An id that has moved.
+#[derive(Clone, Default)]
+pub(super) struct Moved {
+    /// Where it is, and behind that where it has been, and who stands in for it.
+    pub(super) places: Vec<Place>,
+    /// How many of its events were taken where it is not known any more.
+    pub(super) taken: u32,
+}
+
 /// The ids of a file that have moved.
 #[derive(Default)]
 pub(super) struct Places {
-    /// By the program's names for them: where each is, and behind that where it has been.
-    moved: HashMap<u32, Vec<Place>>,
+    /// By the program's names for them.
+    moved: HashMap<u32, Moved>,
     /// The program's names for numbers.
     names: HashMap<CommId, u32>,
 }
@@ -29,28 +38,54 @@ pub(super) struct Places {
 impl Places {
     /// Where an id is, if it has moved.
     pub(super) fn now(&self, named: u32) -> Option<Place> {
-        self.moved.get(&named)?.first().cloned()
+        self.moved.get(&named)?.places.first().cloned()
     }
 
     /// Where an id is and has been, if it has moved.
     pub(super) fn all(&self, named: u32) -> Vec<Place> {
-        self.moved.get(&named).cloned().unwrap_or_default()
+        self.moved.get(&named).map_or_else(Vec::new, |it| it.places.clone())
     }
 
     /// An id is at the first of these places now, and has been at the others. Without any, it has not moved.
     pub(super) fn set(&mut self, named: u32, places: Vec<Place>) {
-        self.forget(named);
-        if !places.is_empty() {
-            self.names.extend(places.iter().map(|place| (place.id, named)));
-            self.moved.insert(named, places);
+        let Moved { taken, .. } = self.forget(named);
+        self.names.extend(places.iter().map(|place| (place.id, named)));
+        if !places.is_empty() || taken > 0 {
+            self.moved.insert(named, Moved { places, taken });
         }
     }
 
+    /// An id goes on at this one of its places.
+    pub(super) fn go_on_at(&mut self, named: u32, id: CommId) {
+        let Some(Moved { places, .. }) = self.moved.get_mut(&named) else { return };
+        if let Some(at) = places.iter().position(|place| place.id == id) {
+            places.swap(0, at);
+        }
+    }
+
+    /// So many of an id's events were taken where it is not known any more.
+    pub(super) fn were_taken(&mut self, named: u32, taken: u32) {
+        if taken > 0 {
+            let moved = self.moved.entry(named).or_default();
+            moved.taken = moved.taken.wrapping_add(taken);
+        }
+    }
+
+    /// A number of an id ends. `end` says how many of its events were taken there.
+    pub(super) fn end_number(&mut self, id: CommId, end: impl FnOnce() -> u32) {
+        let Some(named) = self.names.remove(&id) else { return };
+        let Some(moved) = self.moved.get_mut(&named) else { return };
+        moved.places.retain(|place| place.id != id);
+        moved.taken = moved.taken.wrapping_add(end());
+    }
+
     /// An id has ended, or is another file's.
-    pub(super) fn forget(&mut self, named: u32) {
-        for place in self.moved.remove(&named).unwrap_or_default() {
+    pub(super) fn forget(&mut self, named: u32) -> Moved {
+        let moved = self.moved.remove(&named).unwrap_or_default();
+        for place in &moved.places {
             self.names.remove(&place.id);
         }
+        moved
     }
 
     /// The program's name for a number.

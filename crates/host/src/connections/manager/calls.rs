@@ -164,16 +164,16 @@ impl Manager {
     pub fn listen(&mut self, file: RawFd, id: CommId, backlog: i32) -> Result<(), Refused> {
         self.check(file, id)?;
         self.engine.listen(id, backlog, clock::steady(), &mut self.ports)?;
-        let bound = self.engine.source(id);
-        if bound.is_some_and(|source| !source.ip().is_loopback()) {
-            self.device.port().expect_datagrams();
-            self.announce(id);
-        }
+        self.expect_requests(id);
         Ok(())
     }
 
-    /// Arranges that requests for a listener are handed on to it, when another user has the port.
-    fn announce(&mut self, id: CommId) {
+    /// Arranges that requests for a listener come from other hosts, also when another user has the port.
+    pub(super) fn expect_requests(&mut self, id: CommId) {
+        if self.engine.source(id).is_none_or(|source| source.ip().is_loopback()) {
+            return;
+        }
+        self.device.port().expect_datagrams();
         let service = self.engine.service(id).zip(self.engine.source(id));
         let service = service.map(|(service, at)| ServiceId::of(service.space(), at.port()));
         let wire = self.device.port().wire();

@@ -27,9 +27,9 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// As [`Manager::with_id`].
+    /// `ENOENT` if there is no such id, `EINVAL` if it is another file's.
     pub fn unbound(&self, file: RawFd, id: CommId) -> Result<Option<Unbound>, Refused> {
-        self.check(file, id)?;
+        self.check_file(file, id)?;
         let uid = self.files.file_of(id).map_or(0, |(_, uid)| uid);
         Ok(self.engine.unbound(id).map(|what| Unbound { uid, what }))
     }
@@ -54,7 +54,7 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// As [`Manager::with_id`].
+    /// As [`Manager::unbound`]; `ENOMEM` if the ports of this host cannot be locked.
     pub fn move_away(
         &mut self,
         file: RawFd,
@@ -72,6 +72,16 @@ impl Manager {
         self.engine.move_away(id)?;
         self.files.set_uid(id, 0);
         Ok(true)
+    }
+
+    /// What a program has of a file here: the ids, and whether an event waits.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if there is no such file.
+    pub fn contents(&self, file: RawFd) -> Result<(Vec<CommId>, bool), Refused> {
+        let waits = self.oldest_event(file)?.is_some();
+        Ok((self.files.ids_of(file), waits))
     }
 
     /// Moves a number that an id has kept here to another file. How many of its events have been taken.

@@ -1,7 +1,8 @@
-//! Listeners at the wildcard address, which serve all devices of a program.
+//! Listeners at the wildcard or a loopback address, which serve all devices of a program.
 //!
 //! One listens at one device and has the port. At each of the others a listener stands in for it. All requests for the
-//! port come to the first. It hands those for addresses of another device to the stand-in there.
+//! port come to the first. It hands those for addresses of another device to the stand-in there. If its device is
+//! removed, the first of the others has the port from then on.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,28 +18,34 @@ use transom_wire::cm::{CommId, Mad, Receiver, ServiceId};
 use super::{Manager, Unbound};
 use crate::device::Device;
 
-/// The listeners here for which others stand in, and the devices of those, by service.
+/// The listeners here that serve together with others, by service.
 #[derive(Default)]
-pub(super) struct StandIns(HashMap<ServiceId, (CommId, Vec<Weak<Device>>)>);
+pub(super) struct StandIns(HashMap<ServiceId, Together>);
+
+/// A listener, and the others with their devices.
+struct Together {
+    listener: CommId,
+    others: Vec<(CommId, Weak<Device>)>,
+}
 
 impl StandIns {
     /// A listener ends.
     pub(super) fn forget(&mut self, listener: CommId) {
-        self.0.retain(|_, (of, _)| *of != listener);
+        self.0.retain(|_, it| it.listener != listener);
     }
 
     /// The slot of the stand-in that takes a request for an address.
     fn taker(&self, service: ServiceId, gid: &[u8; 16]) -> Option<u8> {
-        let (_, devices) = self.0.get(&service)?;
-        let mut devices = devices.iter().filter_map(Weak::upgrade);
+        let mut devices =
+            self.0.get(&service)?.others.iter().filter_map(|(_, device)| device.upgrade());
         let device = devices.find(|device| device.port().has(gid))?;
         Some(device.process().announcer().slot)
     }
 }
 
 impl Manager {
-    /// What an id is that is about to listen at the wildcard address. It gets a port if it has none. `None` if it has
-    /// an address.
+    /// What an id is that is about to listen at the wildcard or a loopback address. It gets a port if it has none.
+    /// `None` if it has an address.
     ///
     /// # Errors
     ///
@@ -67,11 +74,42 @@ impl Manager {
         self.device.check().map_err(|_| Refused::DeviceFailed)?;
         let id = self.engine.stand_in(other.what, backlog)?;
         self.files.add_stand_in(id, file, other.uid);
-        self.device.port().expect_datagrams();
+        self.expect_requests(id);
         Ok(id)
     }
 
-    /// Has an id listen for which others stand in, at these devices. Those of them that a request waits for already get
+    /// A listener, which may be a stand-in, serves together with these others.
+    pub fn serve_with(
+        &mut self,
+        listener: CommId,
+        what: Unbound,
+        others: &[(CommId, Arc<Device>)],
+    ) {
+        let others = others.iter().map(|(id, device)| (*id, Arc::downgrade(device)));
+        let together = Together { listener, others: others.collect() };
+        self.stand_ins.0.extend(what.what.service().map(|service| (service, together)));
+    }
+
+    /// Whether an id is a listener that serves together with others.
+    pub fn serves_with_others(&self, id: CommId) -> bool {
+        self.stand_ins.0.values().any(|it| it.listener == id)
+    }
+
+    /// The device goes. The port of each listener here that has one goes to the first of those that stand in for it.
+    pub(super) fn leave_to_stand_ins(&mut self) {
+        for (_, Together { listener, others }) in self.stand_ins.0.drain() {
+            let mut there = others.iter().filter_map(|(id, device)| Some((*id, device.upgrade()?)));
+            let heir = there.find(|(_, device)| device.check().is_ok());
+            let Some((id, device)) = heir else { continue };
+            let Some(claim) = self.engine.leave_port(listener) else { continue };
+            // If they cannot be locked, requests find nobody until the program makes another listener.
+            if let Ok(mut table) = self.ports.table.lock() {
+                table.hand_over(&claim, id, device.process().announcer());
+            }
+        }
+    }
+
+    /// Has an id listen for which these others stand in at their devices. Those of them that a request waits for already get
     /// it. If the id may not listen, nothing has changed for a listener that has its port.
     ///
     /// # Errors
@@ -81,16 +119,15 @@ impl Manager {
         &mut self,
         (file, id, backlog): (RawFd, CommId, i32),
         what: Unbound,
-        devices: &[Arc<Device>],
+        others: &[(CommId, Arc<Device>)],
     ) -> Result<(), Refused> {
-        let Some(service) = what.what.service().filter(|_| !devices.is_empty()) else {
+        let Some(service) = what.what.service().filter(|_| !others.is_empty()) else {
             return self.listen(file, id, backlog);
         };
         let early = self.engine.take_early(service);
         let listened = self.listen(file, id, backlog);
         if listened.is_ok() {
-            let devices = devices.iter().map(Arc::downgrade).collect();
-            self.stand_ins.0.insert(service, (id, devices));
+            self.serve_with(id, what, others);
         }
         for (Arrival { source, destination }, request) in early {
             let datagram = ManagementDatagram { source, destination, mad: request.write() };
@@ -99,6 +136,19 @@ impl Manager {
             }
         }
         listened
+    }
+
+    /// All devices fail. A stand-in that has got the port meanwhile is the listener that the program knows.
+    pub(super) fn tell_heirs(&mut self) {
+        for (service, Together { listener, .. }) in &self.stand_ins.0 {
+            let (Some((space, port)), Ok(mut table)) = (service.port(), self.ports.table.lock())
+            else {
+                continue;
+            };
+            if table.ports(space, port).iter().any(|it| it.claim.id == *listener) {
+                self.files.is_no_stand_in(*listener);
+            }
+        }
     }
 
     /// Hands a request for an address of another device to the stand-in there. False if there is none.

@@ -18,22 +18,25 @@ fn ids_of_two_devices() {
         let mut command = installed.run(&ON_INTERFACES, &[binary]);
         run(command.env("TRANSOM_LINK", link), 10);
     }
-    let printed = in_time(LIMIT, &|at| {
-        let fault = format!("--fault=device-removal,{at},device=0");
-        installed.run(&[&ON_INTERFACES[..], &[fault.as_str()]].concat(), &[binary, "goes"])
-    });
-    assert_eq!(printed.output.matches("ok - ").count(), 3, "{printed:?}");
-    let printed = in_time(LIMIT, &|at| {
-        let fault = format!("--fault=device-removal,{at},device=1");
-        installed.run(&[&ON_INTERFACES[..], &[fault.as_str()]].concat(), &[binary, "second-goes"])
-    });
-    assert_eq!(printed.output.matches("ok - ").count(), 1, "{printed:?}");
+    let shared = [&ON_INTERFACES[..], &["--device=transom2,netdev=eth1"]].concat();
+    run(&mut installed.run(&shared, &[binary, "shared"]), 1);
+    let goes = |devices: &[&str], number, part, shows| {
+        let printed = in_time(LIMIT, &|at| {
+            let fault = format!("--fault=device-removal,{at},device={number}");
+            installed.run(&[devices, &[fault.as_str()]].concat(), &[binary, part])
+        });
+        assert_eq!(printed.output.matches("ok - ").count(), shows, "{printed:?}");
+    };
+    goes(&ON_INTERFACES, 0, "goes", 4);
+    goes(&ON_INTERFACES, 1, "second-goes", 1);
+    goes(&["--devices=2"], 0, "same-goes", 1);
+    goes(&ON_INTERFACES, 0, "goes-and-comes", 1);
     let line = format!("ip link delete eth0; {binary} missing");
     assert_eq!(installed.says(&ON_INTERFACES, &line), "ok - the second serves alone\n");
 }
 
 /// What it shows, the program says itself.
-/// Rules: CM-46, DEVS-11, DEVS-14
+/// Rules: CM-46, DEVS-11, DEVS-14, DEVS-15, DEVS-16
 #[test]
 fn an_id_gets_the_device_of_its_address() {
     let test = path_of!("an_id_gets_the_device_of_its_address");
