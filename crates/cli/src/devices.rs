@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::failure::{Failure, Result};
 use crate::layout;
+use crate::lines::Exact;
 use crate::packets;
 use crate::registered;
 use anstyle::Style;
@@ -261,7 +262,7 @@ fn process_json(registry: &Registry, process: &Process, ports: &Ports) -> Value 
         json!({
             "local": it.source.to_string(),
             "peer": it.destination.to_string(),
-            "since_ns": it.since,
+            "since_ns": Exact(it.since),
             "sent": it.sent,
             "in_vain": it.in_vain,
         })

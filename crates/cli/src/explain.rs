@@ -39,9 +39,9 @@ Examples:
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
 const FIELDS: &str = "\
-With --json, each line is an object for one refusal. Numbers are integers of up to 64 bits; a field
-without a value is null. A refusal that happened several times has several lines. A refused access has
-these fields:
+With --json, each line is an object for one refusal. Numbers are integers; time_ns, address, base, wr_id,
+value and limit are texts of decimal digits, because they may have 64 bits. A field without a value is
+null. A refusal that happened several times has several lines. A refused access has these fields:
   time_ns      when, in nanoseconds since 1970
   pid          the process whose device refused it
   process      the name of its program

@@ -48,6 +48,18 @@ impl Lines {
     }
 }
 
+/// A number of 64 bits as a text of decimal digits. Many a reader of JSON has only doubles, and would round a number.
+pub(crate) struct Exact(pub(crate) u64);
+
+impl serde::Serialize for Exact {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
 /// Writes a line.
 pub(crate) fn print(out: &mut dyn Write, line: &impl serde::Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(line)?;

@@ -44,9 +44,9 @@ Examples:
   transom top --json --once | jq '.processes[] | {pid, process, open_bytes}'";
 
 const FIELDS: &str = "\
-With --json, each line is an object for one look. Numbers are integers of up to 64 bits, rates have
-decimals; a field without a value is null. Counts are since the process opened its device, rates since
-the look before.
+With --json, each line is an object for one look. Numbers are integers, rates have decimals; time_ns, base
+and first_ns are texts of decimal digits, because they may have 64 bits. A field without a value is null.
+Counts are since the process opened its device, rates since the look before.
   time_ns          when, in nanoseconds since 1970
   interval_ns      since the look before; the first one has 0, and no rates
   processes        your processes that have a device open:

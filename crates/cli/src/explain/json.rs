@@ -2,6 +2,7 @@
 
 use super::{Device, Refused};
 use crate::failure::{Failure, Result};
+use crate::lines::Exact;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Debug;
@@ -49,7 +50,7 @@ fn line(refused: &Refused) -> Line<'_> {
 /// The time, the process, and how many older refusals of it are lost.
 #[derive(Serialize)]
 struct Whose<'a> {
-    time_ns: u64,
+    time_ns: Exact,
     pid: u32,
     process: &'a str,
     alive: bool,
@@ -61,7 +62,7 @@ impl<'a> Whose<'a> {
     fn of(refused: &'a Refused) -> Self {
         let Refused { process, record, lost } = refused;
         Self {
-            time_ns: record.time(),
+            time_ns: Exact(record.time()),
             pid: process.pid,
             process: &process.name,
             alive: process.alive,
@@ -79,7 +80,7 @@ struct LostWork<'a> {
     role: &'static str,
     reason: &'static str,
     status: Option<&'static str>,
-    wr_id: Option<u64>,
+    wr_id: Option<Exact>,
     qp: Option<u32>,
     peer_qp: Option<u32>,
     sentence: String,
@@ -93,7 +94,7 @@ impl<'a> LostWork<'a> {
             role: if matches!(record.fate, Fate::Dropped(_)) { "target" } else { "origin" },
             reason: record.fate.name(),
             status: record.status(),
-            wr_id: record.work.map(|work| work.wr_id),
+            wr_id: record.work.map(|work| Exact(work.wr_id)),
             qp: number(record.qp),
             peer_qp: number(record.peer),
             sentence: record.to_string(),
@@ -112,8 +113,8 @@ struct RefusedCall<'a> {
     verb: String,
     errno: i32,
     field: Option<String>,
-    value: u64,
-    limit: u64,
+    value: Exact,
+    limit: Exact,
     qp: Option<u32>,
     sentence: String,
 }
@@ -129,8 +130,8 @@ impl<'a> RefusedCall<'a> {
             verb: call.verb.to_string(),
             errno: call.errno,
             field: (!call.field.is_empty()).then(|| call.field.to_string()),
-            value: call.value,
-            limit: call.limit,
+            value: Exact(call.value),
+            limit: Exact(call.limit),
             qp: (call.qp != 0).then_some(call.qp),
             sentence: call.to_string(),
         }
@@ -193,7 +194,7 @@ struct RefusedAccess<'a> {
     code: u8,
     rule: &'static str,
     operation: &'static str,
-    address: Option<u64>,
+    address: Option<Exact>,
     length: u64,
     key: Option<u32>,
     outside_by: Option<u64>,
@@ -210,12 +211,12 @@ struct RefusedAccess<'a> {
 struct Object {
     kind: &'static str,
     state: &'static str,
-    base: u64,
+    base: Exact,
     length: u64,
     access: Vec<&'static str>,
     pd: u32,
     qp: Option<u32>,
-    wr_id: Option<u64>,
+    wr_id: Option<Exact>,
     age_ns: u64,
 }
 
@@ -243,7 +244,7 @@ impl<'a> RefusedAccess<'a> {
             code: reason.code(),
             rule: record.refusal.rule(),
             operation: needs.label,
-            address: has_range.then_some(attempt.address),
+            address: has_range.then_some(Exact(attempt.address)),
             length: attempt.length,
             key: has_key.then_some(attempt.key.0),
             outside_by: outside_by(record),
@@ -276,12 +277,12 @@ impl Object {
                 State::Valid => "valid",
                 State::Changing => "changing",
             },
-            base: object.base,
+            base: Exact(object.base),
             length: object.length,
             access: names(object.access),
             pd: object.pd,
             qp: is_window.then_some(object.qp),
-            wr_id: is_window.then_some(object.wr_id),
+            wr_id: is_window.then_some(Exact(object.wr_id)),
             age_ns: age,
         }
     }
@@ -360,6 +361,7 @@ pub(super) mod tests {
         Attempt { operation, key, address: u64::MAX - 64, length: 32, qp: 0x10_0001, pd: 3 }
     }
 
+    /// Rules: SEE-66
     #[test]
     fn all_numbers_are_there() {
         let object = Snapshot {
@@ -377,15 +379,15 @@ pub(super) mod tests {
         assert!(line["sentence"].as_str().unwrap().contains("16 bytes"), "{line}");
         line.as_object_mut().unwrap().remove("sentence");
         let expected = json!({
-            "time_ns": 5, "pid": 7, "process": "p", "alive": false, "device": "ended", "lost": 0, "role": "target",
+            "time_ns": "5", "pid": 7, "process": "p", "alive": false, "device": "ended", "lost": 0, "role": "target",
             "reason": "past_end", "code": 8, "rule": "RA-33", "operation": "read",
-            "address": u64::MAX - 64, "length": 32, "key": 0xdead_be01_u32, "outside_by": 16,
+            "address": "18446744073709551551", "length": 32, "key": 0xdead_be01_u32, "outside_by": 16,
             "qp": 0x10_0001, "peer_qp": 0x10_0002, "pd": 3, "qp_access": ["REMOTE_READ"],
             "room": null,
             "object": {
-                "kind": "window_2b", "state": "valid", "base": u64::MAX - 112, "length": 64,
+                "kind": "window_2b", "state": "valid", "base": "18446744073709551503", "length": 64,
                 "access": ["REMOTE_WRITE", "REMOTE_READ"], "pd": 3, "qp": 0x10_0001,
-                "wr_id": u64::MAX, "age_ns": 7
+                "wr_id": "18446744073709551615", "age_ns": 7
             }
         });
         assert_eq!(line, expected);
@@ -420,9 +422,9 @@ pub(super) mod tests {
             serde_json::to_value(super::line(&Refused { process: process(), record, lost: 3 }))
                 .unwrap();
         let expected = json!({
-            "time_ns": 5, "pid": 7, "process": "p", "alive": false, "device": "ended", "lost": 3, "role": "caller",
+            "time_ns": "5", "pid": 7, "process": "p", "alive": false, "device": "ended", "lost": 3, "role": "caller",
             "reason": "too_much", "rule": "CR-03", "verb": "ibv_create_qp", "errno": 22,
-            "field": "cap.max_send_wr", "value": 40_000, "limit": 32_768, "qp": null,
+            "field": "cap.max_send_wr", "value": "40000", "limit": "32768", "qp": null,
             "sentence": "ibv_create_qp answered EINVAL: cap.max_send_wr is 40000, and may be at \
                          most 32768 (rule CR-03)"
         });

@@ -3,7 +3,7 @@
 use super::screen::service;
 use super::view::{Flow, Latency, Links, Process, QueuePair, Span, Stage, View};
 use crate::failure::Result;
-use crate::lines;
+use crate::lines::{self, Exact};
 use serde_json::{Value, json};
 use std::io::stdout;
 use transom_device::protection::Kind;
@@ -16,7 +16,7 @@ fn value(view: &View) -> Value {
     let processes = view.processes.iter().map(|it| process(it, view));
     let refusals = view.refusals.iter().map(|it| Value::Object(it.fields.clone()));
     json!({
-        "time_ns": view.time,
+        "time_ns": Exact(view.time),
         "interval_ns": view.interval.as_nanos() as u64,
         "processes": processes.collect::<Vec<_>>(),
         "refusals": refusals.collect::<Vec<_>>(),
@@ -123,7 +123,7 @@ fn span(span: &Span, qp: Option<u32>) -> Value {
     let mut value = json!({
         "kind": kind,
         "key": span.key,
-        "base": span.base,
+        "base": Exact(span.base),
         "length": span.length,
         "access": access,
     });

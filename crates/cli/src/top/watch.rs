@@ -8,6 +8,7 @@ use super::view::{
 use crate::clock;
 use crate::devices::{self, Ports};
 use crate::explain::Told;
+use crate::lines::Exact;
 use crate::metrics::held::Held;
 use crate::metrics::seen::SeenProcess;
 use std::collections::HashMap;
@@ -270,7 +271,7 @@ fn refusal(told: &Told, before: u64) -> Refusal {
     let process = told.process();
     let mut fields = serde_json::Map::new();
     fields.insert("count".to_owned(), told.count.into());
-    fields.insert("first_ns".to_owned(), told.first.into());
+    fields.insert("first_ns".to_owned(), serde_json::json!(Exact(told.first)));
     if let serde_json::Value::Object(more) = told.json() {
         fields.extend(more);
     }

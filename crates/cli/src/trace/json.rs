@@ -6,12 +6,13 @@ use super::pair;
 use super::perfetto::TracePacket;
 use super::shown::{Given, Reader, Shown};
 use crate::failure::Result;
-use crate::lines::{Lines, print};
+use crate::lines::{Exact, Lines, print};
 
 pub(super) const FIELDS: &str = "\
-With --json, each line is an object. It tells what a line of --text tells. Numbers are integers of up to 64 bits; a
-field without a value is null. What takes time is there when it has ended. --limit is about the bytes of the timeline,
-and not of these lines. With a program, give --json a FILE, for standard output is the program's:
+With --json, each line is an object. It tells what a line of --text tells. Numbers are integers; time_ns, wr_id and
+address are texts of decimal digits, because they may have 64 bits. A field without a value is null. What takes time is
+there when it has ended. --limit is about the bytes of the timeline, and not of these lines. With a program, give --json
+a FILE, for standard output is the program's:
   time_ns          when it began, in nanoseconds since 1970
   took_ns          how long it took; null for what happens at a moment
   pid              the process, null for what is about none
@@ -80,6 +81,11 @@ impl Json {
 pub(super) fn line(shown: &Shown, time: u64) -> Value {
     let arguments = shown.arguments.iter().map(|(name, value)| {
         let value = match value {
+            Given::Number(number) | Given::Hex(number)
+                if matches!(name.as_str(), "wr_id" | "address") =>
+            {
+                json!(Exact(*number))
+            }
             Given::Number(number) | Given::Hex(number) => (*number).into(),
             Given::Text(word) => word.as_str().into(),
         };
@@ -89,7 +95,7 @@ pub(super) fn line(shown: &Shown, time: u64) -> Value {
     let names = |flows: &[u64]| flows.iter().map(|it| format!("{it:016x}")).collect::<Vec<_>>();
     let (out, into) = &shown.flows;
     json!({
-        "time_ns": time,
+        "time_ns": Exact(time),
         "took_ns": shown.took,
         "pid": shown.process.as_ref().map(|(pid, _)| pid),
         "process": shown.process.as_ref().map(|(_, name)| name),

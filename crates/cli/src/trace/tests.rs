@@ -43,6 +43,11 @@ fn lines(events: &[Event]) -> Vec<Value> {
     shown.map(|shown| line(&shown, shown.time)).collect()
 }
 
+/// When a line says that it began.
+fn time(line: &Value) -> Option<u64> {
+    line["time_ns"].as_str()?.parse().ok()
+}
+
 /// One event of each kind, with all that it may have.
 fn everything() -> Vec<Event> {
     let all = What::ALL.iter().zip(10..).map(|(what, time)| Event {
@@ -88,7 +93,7 @@ fn a_window_that_is_told_of_twice_is_one() {
     let bars = |events: &[Event]| {
         let lines = lines(events);
         let memory = lines.iter().filter(|it| it["track"][0] == "memory open to peers");
-        memory.map(|it| (it["time_ns"].as_u64(), it["took_ns"].as_u64())).collect::<Vec<_>>()
+        memory.map(|it| (time(it), it["took_ns"].as_u64())).collect::<Vec<_>>()
     };
     assert_eq!(bars(&[opened(7, 10), opened(7, 20), closed]), [(Some(10), Some(30))]);
     let two = [(Some(10), Some(10)), (Some(20), Some(20))];
@@ -152,7 +157,7 @@ fn a_receive_of_a_shared_queue_is_on_its_track_and_on_that_of_the_queue_pair_tha
     assert_eq!(tracks.collect::<Vec<_>>(), expected);
     assert_eq!(lines[1]["arguments"]["queue_pair"], QP);
     assert_eq!(lines[2]["arguments"]["shared_queue"], 0x3_0009);
-    assert!(lines.iter().all(|it| it["arguments"]["wr_id"] == 5), "{lines:?}");
+    assert!(lines.iter().all(|it| it["arguments"]["wr_id"] == "5"), "{lines:?}");
 }
 
 /// Rules: SEE-47
@@ -169,16 +174,37 @@ fn the_help_has_every_field_of_a_line() {
     }
 }
 
+/// Rules: SEE-66
+#[test]
+fn no_number_of_a_line_is_beyond_what_readers_keep_exactly() {
+    fn largest(value: &Value) -> u64 {
+        let within = |values: &mut dyn Iterator<Item = &Value>| values.map(largest).max();
+        match value {
+            Value::Object(fields) => within(&mut fields.values()).unwrap_or(0),
+            Value::Array(values) => within(&mut values.iter()).unwrap_or(0),
+            other => other.as_u64().unwrap_or(0),
+        }
+    }
+    let all = everything().into_iter();
+    let most: Vec<_> = all.map(|it| Event { address: u64::MAX, number: u64::MAX, ..it }).collect();
+    let lines = lines(&most);
+    assert!(lines.iter().all(|line| largest(line) < 1 << 53), "{lines:?}");
+    let names = ["wr_id", "address"];
+    let greatest =
+        |name| lines.iter().any(|line| line["arguments"][name] == "18446744073709551615");
+    assert!(names.into_iter().all(greatest), "{lines:?}");
+}
+
 /// Rules: SEE-47
 #[test]
 fn a_line_has_the_time_and_the_numbers_of_its_request() {
     let posted = Event { detail: 4, number: 9, key: 0x1234_5607, ..event(What::Posted, 10) };
     let ended = Event { detail: 4, ..event(What::Ended, 35) };
     let expected = serde_json::json!({
-        "time_ns": 10, "took_ns": 25, "pid": 7, "process": "program",
+        "time_ns": "10", "took_ns": 25, "pid": 7, "process": "program",
         "track": ["QP 0x30001", "requests"], "queue_pair": QP, "name": "WRITE",
         "arguments": {
-            "bytes": 64, "wr_id": 9, "key": 0x1234_5607, "address": 0, "to_queue_pair": PEER,
+            "bytes": 64, "wr_id": "9", "key": 0x1234_5607, "address": "0", "to_queue_pair": PEER,
             "status": "IBV_WC_SUCCESS",
         },
         "flows_out": [], "flows_in": [],

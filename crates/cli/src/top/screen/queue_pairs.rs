@@ -10,6 +10,21 @@ use ratatui::layout::Rect;
 use transom_device::qp::{QpState, Service};
 use transom_system::traffic::Depths;
 
+/// A column of how much waits in a queue. That is not known before the process has told it.
+macro_rules! depth {
+    ($title:literal, $rank:literal, $of:expr) => {
+        Column {
+            title: $title,
+            width: 5,
+            kind: Kind::Number,
+            rank: $rank,
+            text: |it| it.depths.map($of).map_or_else(|| "-".to_owned(), |it| count(it as f64)),
+            value: |it| Value::Number(it.depths.map($of).map_or(-1.0, |it| it as f64)),
+            tone: |it| if it.depths.map($of) > Some(0) { Tone::Plain } else { Tone::Quiet },
+        }
+    };
+}
+
 const COLUMNS: [Column<QueuePair>; 19] = [
     pid!(),
     words!("PROGRAM", 14, Kind::Text, 4, |_| Tone::Plain, |it: &QueuePair| it.process.clone()),
@@ -21,9 +36,9 @@ const COLUMNS: [Column<QueuePair>; 19] = [
     number!("IN/s", 6, 0, Tone::Busy, count, |it: &QueuePair| received(it).message_rate),
     number!("OUT B/s", 8, 0, Tone::Busy, count, |it: &QueuePair| sent(it).byte_rate),
     number!("IN B/s", 7, 0, Tone::Busy, count, |it: &QueuePair| received(it).byte_rate),
-    number!("SQ", 5, 3, Tone::Plain, count, |it: &QueuePair| depths(it).sends),
-    number!("RQ", 5, 3, Tone::Plain, count, |it: &QueuePair| depths(it).receives),
-    number!("CQ", 5, 3, Tone::Plain, count, |it: &QueuePair| depths(it).completions),
+    depth!("SQ", 1, |depths: Depths| depths.sends),
+    depth!("RQ", 3, |depths: Depths| depths.receives),
+    depth!("CQ", 3, |depths: Depths| depths.completions),
     number!("SENT", 7, 7, Tone::Plain, count, |it: &QueuePair| sent(it).messages),
     number!("RECEIVED", 9, 7, Tone::Plain, count, |it: &QueuePair| received(it).messages),
     number!("MOST SQ", 8, 5, Tone::Plain, count, |it: &QueuePair| it.most_sends),
@@ -31,10 +46,6 @@ const COLUMNS: [Column<QueuePair>; 19] = [
     number!("RNR", 5, 6, Tone::Warning, count, |it: &QueuePair| it.not_ready),
     number!("FAILED", 7, 4, Tone::Bad, count, |it: &QueuePair| it.failed),
 ];
-
-fn depths(it: &QueuePair) -> Depths {
-    it.depths.unwrap_or_default()
-}
 
 fn sent(it: &QueuePair) -> Flow {
     it.load.sent.both()

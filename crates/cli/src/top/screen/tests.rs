@@ -122,7 +122,7 @@ pub(in super::super) fn view() -> View {
                 ..qp(SERVER, 4711, "storage_server", 0x01_77aa, Load::default())
             },
             QueuePair { peer: Some(0x01_a2b3), ..at_client },
-            QueuePair { peer: Some(0x11), ..qp(far.stay, far.pid, &far.name, 0x03_1234, far.load) },
+            QueuePair { peer: Some(0x11), depths: None, ..qp(far.stay, far.pid, &far.name, 0x03_1234, far.load) },
         ],
         regions: vec![
             span(SERVER, 0x8a34_0000, 0x7f5c_1000_0000, 1 << 22, Access::MW_BIND, Kind::Region),

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use transom_system::registry::{Process, Record};
 
 use crate::explain::{Refused, who};
+use crate::lines::Exact;
 
 /// Something that went wrong.
 pub(super) enum Cause {
@@ -79,7 +80,7 @@ impl Cause {
     pub(super) fn json(&self) -> Value {
         let of = |reason: &str, process: &Process, time: u64| {
             json!({
-                "time_ns": time,
+                "time_ns": Exact(time),
                 "pid": process.pid,
                 "process": process.name,
                 "reason": reason,
