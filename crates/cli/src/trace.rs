@@ -19,6 +19,7 @@
 mod anomalies;
 mod find;
 mod follow;
+mod held;
 mod ids;
 mod json;
 mod lanes;
@@ -29,6 +30,7 @@ mod output;
 mod packets;
 mod pair;
 mod perfetto;
+mod recordings;
 mod shared;
 mod shown;
 mod text;

@@ -26,9 +26,7 @@ impl Events {
             .map(|it| Watched::new(registry, it, &[Tool::Events]).expect("it is here"))
             .collect();
         assert!(!all.is_empty(), "no device of process {pid}");
-        until("the devices to record", || {
-            all.iter().all(|it| it.recording().is_some()).then_some(())
-        });
+        until("the devices to record", || all.iter().all(|it| it.turn().is_on()).then_some(()));
         Self(all)
     }
 

@@ -20,10 +20,38 @@ const TOOLS: [Tool; 2] = [Tool::Events, Tool::Latencies];
 #[repr(C)]
 pub struct Wanted {
     asked: [AtomicU32; TOOLS.len()],
-    /// How often each was turned on and off. An odd number is on.
+    /// How often each was turned on and off.
     turns: [AtomicU32; TOOLS.len()],
-    /// When each was turned off last, on the steady clock.
-    ended: [AtomicU64; TOOLS.len()],
+    /// When each was turned on and off the last times, on the steady clock.
+    times: [[[AtomicU64; 2]; KEPT]; TOOLS.len()],
+}
+
+/// Of how many times that a tool was on it is known when.
+const KEPT: usize = 8;
+
+/// How often a tool was turned on and off. It is on if the number is odd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn(pub u32);
+
+impl Turn {
+    /// Whether the tool is on.
+    pub const fn is_on(self) -> bool {
+        self.0 % 2 == 1
+    }
+
+    /// The turns at which it was on, from this one until another, with both. There are no more than are known, and this.
+    pub fn recordings_until(self, last: Self) -> impl Iterator<Item = Self> {
+        let passed = last.0.wrapping_sub(self.0);
+        // Another process may have written anything.
+        let known = passed.min(2 * KEPT as u32);
+        let first = (passed > known).then_some(self).filter(|turn| turn.is_on());
+        let rest = (0..=known).rev().map(move |back| Self(last.0.wrapping_sub(back)));
+        first.into_iter().chain(rest.filter(|turn| turn.is_on()))
+    }
+
+    const fn place(self) -> usize {
+        self.0 as usize / 2 % KEPT
+    }
 }
 
 impl Wanted {
@@ -38,29 +66,32 @@ impl Wanted {
         }
     }
 
-    /// Whether the process has turned a tool on, because somebody asked. What happens from now on is seen by the tool,
-    /// except where a thread has looked before. Each time that it is turned on has a number of its own.
-    pub fn turn(&self, tool: Tool) -> Option<u32> {
-        let mut words = self.turns.iter().zip(TOOLS);
-        let word = words.find_map(|(word, it)| (it == tool).then(|| word.load(Acquire)));
-        word.filter(|turn| is_on(*turn))
+    /// Whether the process has turned a tool on, because somebody asked. What happens while it is on is seen by the
+    /// tool, except where a thread has looked before.
+    pub fn turn(&self, tool: Tool) -> Turn {
+        let turn = |index: usize| Turn(self.turns[index].load(Acquire));
+        place_of(tool).map_or(Turn(0), turn)
     }
 
-    /// When the tool was turned off last. Zero for never.
-    pub fn ended(&self, tool: Tool) -> u64 {
-        let mut times = self.ended.iter().zip(TOOLS);
-        times.find_map(|(time, it)| (it == tool).then(|| time.load(Acquire))).unwrap_or(0)
+    /// When a tool was turned on at this turn, and when it was turned off. `None` if that is not known any more. Ask
+    /// after [`Wanted::turn`]: the end is known if that is a later turn.
+    pub fn times(&self, tool: Tool, turn: Turn) -> Option<(u64, u64)> {
+        let index = place_of(tool)?;
+        let [begun, ended] = &self.times[index][turn.place()];
+        let times = (begun.load(Acquire), ended.load(Acquire));
+        // They are those of a later turn, if there was one in this place.
+        let passed = self.turns[index].load(Acquire).wrapping_sub(turn.0) as usize;
+        (passed + 1 < 2 * KEPT).then_some(times)
     }
 
     /// Notes that a tool is turned on or off.
     fn note(&self, index: usize, is_on: bool, now: u64) {
-        if !is_on {
-            self.ended[index].store(now, Release);
-        }
-        let turn = self.turns[index].load(Relaxed);
+        let before = Turn(self.turns[index].load(Relaxed));
         // Another process may have written anything.
-        let turn = turn.wrapping_add(if self::is_on(turn) == is_on { 2 } else { 1 });
-        self.turns[index].store(turn, Release);
+        let turn = Turn(before.0.wrapping_add(if before.is_on() == is_on { 2 } else { 1 }));
+        let (turn_on, at) = if is_on { (turn, 0) } else { (before, 1) };
+        self.times[index][turn_on.place()][at].store(now, Release);
+        self.turns[index].store(turn.0, Release);
     }
 
     /// Whether anybody has ever asked for a tool.
@@ -69,8 +100,8 @@ impl Wanted {
     }
 }
 
-const fn is_on(turn: u32) -> bool {
-    turn % 2 == 1
+fn place_of(tool: Tool) -> Option<usize> {
+    TOOLS.into_iter().position(|it| it == tool)
 }
 
 /// The tools that are on in this process because others want them. Dropping it turns them off.
@@ -154,7 +185,7 @@ mod tests {
         let (wanted, mut leases) = (Wanted::default(), Leases::default());
         let mut look = |now| {
             leases.look(&wanted, || now, |_| true, |_| ());
-            assert_eq!(wanted.turn(Tool::Events).is_some(), tools::is_on(Tool::Events));
+            assert_eq!(wanted.turn(Tool::Events).is_on(), tools::is_on(Tool::Events));
             (tools::is_on(Tool::Events), leases.deadline())
         };
         assert_eq!(look(0), (false, None));
@@ -185,20 +216,40 @@ mod tests {
         let (wanted, mut leases) = (Wanted::default(), Leases::default());
         let mut look = |now| {
             leases.look(&wanted, || now, |_| true, |_| ());
-            (wanted.turn(Tool::Events), wanted.ended(Tool::Events))
+            wanted.turn(Tool::Events)
         };
-        assert_eq!(look(5), (None, 0));
+        assert_eq!(look(5), Turn(0));
         wanted.ask(Tool::Events);
-        let (first, _) = look(6);
+        assert_eq!(look(6), Turn(1));
         wanted.ask(Tool::Events);
-        assert_eq!(look(7), (first, 0), "it goes on");
-        assert_eq!(look(7 + LASTS), (None, 7 + LASTS));
+        assert_eq!(look(7), Turn(1), "it goes on");
+        assert_eq!(look(7 + LASTS), Turn(2));
         wanted.ask(Tool::Events);
-        let (second, ended) = look(20 + LASTS);
-        assert!(first.is_some() && second.is_some() && first != second, "{first:?} {second:?}");
-        assert_eq!(ended, 7 + LASTS);
+        assert_eq!(look(20 + LASTS), Turn(3));
         leases.end(&wanted, 30 + LASTS);
-        assert_eq!((wanted.turn(Tool::Events), wanted.ended(Tool::Events)), (None, 30 + LASTS));
+        assert_eq!(wanted.turn(Tool::Events), Turn(4));
         assert!(!tools::is_on(Tool::Events));
+        let times = [1, 3].map(|turn| wanted.times(Tool::Events, Turn(turn)));
+        assert_eq!(times, [Some((6, 7 + LASTS)), Some((20 + LASTS, 30 + LASTS))]);
+    }
+
+    /// Rules: SEE-50
+    #[test]
+    fn the_last_times_that_a_tool_was_on_are_known() {
+        let wanted = Wanted::default();
+        for turn in 1..=101_u32 {
+            wanted.note(0, turn % 2 == 1, turn.into());
+        }
+        let known = |turn: &u32| wanted.times(TOOLS[0], Turn(*turn)).is_some();
+        let all: Vec<_> = (0..50).map(|nth| 2 * nth + 1).filter(known).collect();
+        assert_eq!(all, [87, 89, 91, 93, 95, 97, 99], "and that which has not ended");
+        assert_eq!(wanted.times(TOOLS[0], Turn(87)), Some((87, 88)));
+        let told = |first: u32| {
+            Turn(first).recordings_until(Turn(101)).map(|turn| turn.0).collect::<Vec<_>>()
+        };
+        assert_eq!(told(97), [97, 99, 101]);
+        assert_eq!(told(96), [97, 99, 101]);
+        assert_eq!((told(1).len(), told(1)[0], told(1)[1]), (10, 1, 85));
+        assert_eq!(told(101), [101]);
     }
 }

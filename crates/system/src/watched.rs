@@ -9,7 +9,7 @@ use crate::registry::{Process, Registry};
 use crate::segment::Segment;
 use crate::tools::Tool;
 use crate::trace::{Event, Tail};
-use crate::wanted::LASTS;
+use crate::wanted::{LASTS, Turn};
 
 /// How often to ask again for what is wanted, in nanoseconds.
 const RENEWED: u64 = LASTS / 4;
@@ -87,15 +87,16 @@ impl Watched {
         self.tail.missed()
     }
 
-    /// Whether the process records its events now, with a number that is another each time that it begins. It needs a
-    /// moment for that, and may have no memory for them.
-    pub fn recording(&self) -> Option<u32> {
+    /// Whether the process records its events now. It needs a moment for that, and may have no memory for them.
+    pub fn turn(&self) -> Turn {
         self.segment.header().wanted.turn(Tool::Events)
     }
 
-    /// When it stopped recording them last, if it has begun before.
-    pub fn recorded_until(&self) -> u64 {
-        self.segment.header().wanted.ended(Tool::Events)
+    /// When it began to record them at this turn, and when it ceased, as [`Wanted::times`].
+    ///
+    /// [`Wanted::times`]: crate::wanted::Wanted::times
+    pub fn times(&self, turn: Turn) -> Option<(u64, u64)> {
+        self.segment.header().wanted.times(Tool::Events, turn)
     }
 
     /// Whether it is stopped, by a signal or a debugger.

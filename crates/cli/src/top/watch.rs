@@ -308,7 +308,7 @@ fn retransmissions(totals: &Totals) -> u64 {
 /// The queue pairs of a process, and what each has carried.
 fn queue_pairs(process: &registry::Process, segment: &Segment) -> Vec<(QueuePair, Totals)> {
     // Numbers from before somebody asked are old.
-    let are_told = segment.header().wanted.turn(Tool::Latencies).is_some();
+    let are_told = segment.header().wanted.turn(Tool::Latencies).is_on();
     let of = |(index, traffic): (u16, &Traffic)| {
         let totals = traffic.get();
         let summary = segment.qps().summary(index)?;

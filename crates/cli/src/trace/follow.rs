@@ -11,8 +11,10 @@ use transom_system::trace::{Event, What};
 use transom_system::traffic::{Carried, Way};
 
 use super::find::{Finder, Whom};
+use super::held::{Held, Seen};
 use super::looks::{HELD, Looks};
 use super::output::Output;
+use super::recordings::Recordings;
 use super::timeline::{Number, Timeline};
 use crate::failure::Result;
 
@@ -23,16 +25,8 @@ const OFTEN: Duration = Duration::from_millis(3);
 struct Traced {
     watched: Watched,
     number: Number,
+    recordings: Recordings,
     looks: Looks,
-}
-
-/// What was read of a process.
-enum Seen {
-    Event(Event),
-    /// What is open to peers at a moment.
-    Open(Vec<Event>),
-    /// It records no more.
-    Pause,
 }
 
 impl Traced {
@@ -41,13 +35,9 @@ impl Traced {
         let watched = &self.watched;
         // The time is read first: an end that is seen in the events only is later.
         let now = clock::steady();
-        let recording = watched.recording();
-        let next = self.looks.next(now, recording, is_last, || watched.is_stopped());
-        let mut seen = Vec::new();
-        if next.paused {
-            seen.push((watched.recorded_until(), Seen::Pause));
-        }
-        if next.look {
+        let turn = watched.turn();
+        let mut seen = self.recordings.changes(turn, now, |turn| watched.times(turn));
+        if self.looks.next(now, turn, is_last, || watched.is_stopped()) {
             seen.push((now, Seen::Open(open_now(watched, now).collect())));
             self.looks.took(now, clock::steady());
         }
@@ -62,8 +52,7 @@ pub(super) struct Follower<'a> {
     timeline: Timeline,
     output: &'a mut Output,
     traced: Vec<Traced>,
-    /// By the time of each.
-    held: Vec<(u64, Number, u8, Seen)>,
+    held: Held,
 }
 
 impl<'a> Follower<'a> {
@@ -79,7 +68,7 @@ impl<'a> Follower<'a> {
             timeline: Timeline::new(limit),
             output,
             traced: Vec::new(),
-            held: Vec::new(),
+            held: Held::default(),
         }
     }
 
@@ -95,7 +84,7 @@ impl<'a> Follower<'a> {
             std::thread::sleep(OFTEN);
         }
         let now = clock::steady();
-        self.tell(u64::MAX);
+        self.held.tell(u64::MAX, &mut self.timeline, sentences(self.registry));
         self.timeline.finish(now);
         self.output.write(self.timeline.packets.take())?;
         self.output.flush()?;
@@ -112,11 +101,11 @@ impl<'a> Follower<'a> {
         for (index, traced) in self.traced.iter_mut().enumerate() {
             // Looked at before its events are read: then the last ones are among them.
             let is_alive = traced.watched.is_alive();
-            let (number, slot) = (traced.number, traced.watched.announcer().slot);
-            let looked = traced.look(is_last || !is_alive).into_iter();
-            self.held.extend(looked.map(|(time, seen)| (time, number, slot, seen)));
-            let hold =
-                |event: Event| self.held.push((event.time, number, slot, Seen::Event(event)));
+            let number = traced.number;
+            for (time, seen) in traced.look(is_last || !is_alive) {
+                self.held.add(time, number, seen);
+            }
+            let hold = |event: Event| self.held.add(event.time, number, Seen::Event(event));
             match is_alive && !is_last {
                 true => traced.watched.events(hold),
                 false => traced.watched.last_events(hold),
@@ -128,14 +117,15 @@ impl<'a> Follower<'a> {
                 ended.push(index);
             }
         }
-        self.tell(now.saturating_sub(HELD));
+        let sentences = sentences(self.registry);
+        self.held.tell_old(now, &mut self.timeline, &sentences);
         for traced in &self.traced {
             self.timeline.look(traced.number, now.saturating_sub(HELD), sent(&traced.watched));
         }
         if !ended.is_empty() {
             // Nothing of it may be told after its end. What it did last is later than the beginning of this round.
             let now = clock::steady();
-            self.tell(now);
+            self.held.tell(now, &mut self.timeline, &sentences);
             for index in ended.into_iter().rev() {
                 let traced = self.traced.swap_remove(index);
                 self.timeline.end(traced.number, now);
@@ -148,24 +138,15 @@ impl<'a> Follower<'a> {
     fn take(&mut self, watched: Watched) {
         let (slot, process) = (watched.announcer().slot, watched.process());
         let number = self.timeline.process(process.pid, &process.name, slot);
-        self.traced.push(Traced { watched, number, looks: Looks::new(clock::steady()) });
+        let now = clock::steady();
+        let recordings = Recordings::new(watched.turn(), now);
+        self.traced.push(Traced { watched, number, recordings, looks: Looks::new(now) });
     }
+}
 
-    /// Tells all events until a time, in order.
-    fn tell(&mut self, until: u64) {
-        self.held.sort_by_key(|(time, ..)| *time);
-        let count = self.held.partition_point(|(time, ..)| *time <= until);
-        let registry = self.registry;
-        for (time, number, slot, seen) in self.held.drain(..count) {
-            match seen {
-                Seen::Event(event) => {
-                    self.timeline.event(number, &event, |event| sentence(registry, slot, event));
-                }
-                Seen::Open(open) => self.timeline.looked(number, time, &open),
-                Seen::Pause => self.timeline.pause(number, time),
-            }
-        }
-    }
+/// Why something was refused, by the slot of the process.
+fn sentences(registry: &Registry) -> impl Fn(u8, &Event) -> Option<String> {
+    |slot, event| sentence(registry, slot, event)
 }
 
 /// How many bytes a process has sent so far.

@@ -7,6 +7,8 @@
 //! While one looks, the rings are not read. A look that takes long may make events be missed, which calls for another look.
 //! So a look is followed by a rest, which is longer the longer it took.
 
+use transom_system::wanted::Turn;
+
 /// How long an event is held back, in nanoseconds: one of another process, or of another thread, may be older and come
 /// later.
 pub(super) const HELD: u64 = 20_000_000;
@@ -17,8 +19,8 @@ const REST: u64 = 16;
 /// The looks at one process.
 #[derive(Debug)]
 pub(super) struct Looks {
-    /// The number of its recording, while it records.
-    recording: Option<u32>,
+    /// Whether it records.
+    turn: Turn,
     /// Since when its events tell everything, but for stragglers.
     begun: u64,
     next: u64,
@@ -29,19 +31,10 @@ pub(super) struct Looks {
     was_stopped: bool,
 }
 
-/// What is to be done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Next {
-    /// It has stopped recording since the last time. It may have begun again.
-    pub(super) paused: bool,
-    /// Look at what is open.
-    pub(super) look: bool,
-}
-
 impl Looks {
     pub(super) fn new(now: u64) -> Self {
         Self {
-            recording: None,
+            turn: Turn(0),
             begun: now,
             next: now.saturating_add(HELD),
             rest: HELD,
@@ -50,33 +43,32 @@ impl Looks {
         }
     }
 
-    /// Says what is to be done now. A process that is stopped does not begin to record, and changes nothing: one look is
-    /// enough for it.
+    /// Whether to look now. A process that is stopped does not begin to record, and changes nothing: one look is enough
+    /// for it.
     pub(super) fn next(
         &mut self,
         now: u64,
-        recording: Option<u32>,
+        turn: Turn,
         is_last: bool,
         is_stopped: impl FnOnce() -> bool,
-    ) -> Next {
-        let before = std::mem::replace(&mut self.recording, recording);
-        if before != recording {
+    ) -> bool {
+        if std::mem::replace(&mut self.turn, turn) != turn {
             self.begun = now;
             self.next = now.saturating_add(HELD);
             self.was_stopped = false;
-            return Next { paused: before.is_some(), look: recording.is_some() };
+            return turn.is_on();
         }
         if now < self.next && !is_last {
-            return Next::default();
+            return false;
         }
-        if recording.is_some() {
+        if turn.is_on() {
             self.next = now.saturating_add(now.saturating_sub(self.begun).max(HELD));
-            return Next { paused: false, look: true };
+            return true;
         }
         self.next = now.saturating_add(HELD);
         let look = !self.was_stopped && is_stopped();
         self.was_stopped |= look;
-        Next { paused: false, look }
+        look
     }
 
     /// A look has begun and ended at these times.
@@ -98,11 +90,13 @@ impl Looks {
 mod tests {
     use super::*;
 
-    const ONCE: Next = Next { paused: false, look: true };
+    /// It does not record, and it records for the first time.
+    const OFF: Turn = Turn(0);
+    const ON: Turn = Turn(1);
 
     /// The times at which one looks, asked each millisecond.
-    fn times(looks: &mut Looks, span: std::ops::Range<u64>, recording: Option<u32>) -> Vec<u64> {
-        let looks_at = |ms: &u64| looks.next(ms * 1_000_000, recording, false, || false).look;
+    fn times(looks: &mut Looks, span: std::ops::Range<u64>, turn: Turn) -> Vec<u64> {
+        let looks_at = |ms: &u64| looks.next(ms * 1_000_000, turn, false, || false);
         span.filter(looks_at).collect()
     }
 
@@ -110,11 +104,11 @@ mod tests {
     #[test]
     fn looks_are_repeated_ever_less_often_and_begin_anew_when_events_were_missed() {
         let mut looks = Looks::new(0);
-        assert!(times(&mut looks, 0..50, None).is_empty());
-        assert_eq!(times(&mut looks, 50..700, Some(1)), [50, 70, 90, 130, 210, 370, 690]);
+        assert!(times(&mut looks, 0..50, OFF).is_empty());
+        assert_eq!(times(&mut looks, 50..700, ON), [50, 70, 90, 130, 210, 370, 690]);
         looks.note_missed(700_000_000, 3);
-        assert_eq!(times(&mut looks, 700..850, Some(1)), [720, 740, 780]);
-        assert_eq!(looks.next(850_000_000, Some(1), true, || false), ONCE, "at the end");
+        assert_eq!(times(&mut looks, 700..850, ON), [720, 740, 780]);
+        assert!(looks.next(850_000_000, ON, true, || false), "at the end");
     }
 
     /// Rules: SEE-50
@@ -123,7 +117,7 @@ mod tests {
         let (mut looks, mut now, mut looked) = (Looks::new(0), 0, Vec::new());
         while now < 3_000_000_000 {
             let from = now;
-            if looks.next(now, Some(1), false, || false).look {
+            if looks.next(now, ON, false, || false) {
                 looked.push(now / 1_000_000);
                 now += 30_000_000;
                 looks.took(from, now);
@@ -136,22 +130,21 @@ mod tests {
 
     /// Rules: SEE-50
     #[test]
-    fn who_records_again_has_paused_and_is_looked_at_anew() {
+    fn who_records_again_is_looked_at_anew() {
         let mut looks = Looks::new(0);
-        assert_eq!(looks.next(1, Some(1), false, || false), ONCE);
-        assert_eq!(looks.next(2, Some(3), false, || false), Next { paused: true, look: true });
-        assert_eq!(looks.next(3, None, false, || false), Next { paused: true, look: false });
-        assert_eq!(looks.next(4, Some(5), false, || false), ONCE);
+        let at = [(1, 1), (2, 3), (3, 4), (4, 5)];
+        let looked = at.map(|(now, turn)| looks.next(now, Turn(turn), false, || false));
+        assert_eq!(looked, [true, true, false, true]);
     }
 
     /// Rules: SEE-50
     #[test]
     fn a_stopped_process_is_looked_at_once_until_it_goes_on() {
         let mut looks = Looks::new(0);
-        let mut at = |now, recording| looks.next(now, recording, false, || true).look;
-        let seen = [(HELD - 1, None), (HELD, None), (3 * HELD, None), (4 * HELD, Some(1))];
-        assert_eq!(seen.map(|(now, recording)| at(now, recording)), [false, true, false, true]);
-        let again = [5, 6, 7].map(|times| at(times * HELD, None));
+        let mut at = |now, turn| looks.next(now, turn, false, || true);
+        let seen = [(HELD - 1, OFF), (HELD, OFF), (3 * HELD, OFF), (4 * HELD, ON)];
+        assert_eq!(seen.map(|(now, turn)| at(now, turn)), [false, true, false, true]);
+        let again = [5, 6, 7].map(|times| at(times * HELD, Turn(2)));
         assert_eq!(again, [false, true, false], "it is stopped a second time");
     }
 }

@@ -100,6 +100,33 @@ fn a_window_that_is_told_of_twice_is_one() {
     assert_eq!(bars(&[opened(7, 10), opened(9, 20), closed]), two);
 }
 
+/// A thread may still record what it had begun to when nothing was recorded any more.
+///
+/// Rules: SEE-50
+#[test]
+fn what_is_refused_while_nothing_is_recorded_is_told_and_no_beginning() {
+    let mut timeline = Timeline::new(1_000_000);
+    let process = timeline.process(7, "program", 3);
+    let names = |timeline: &mut Timeline| {
+        let (mut reader, packets) = (Reader::default(), timeline.packets.take());
+        let shown = packets.iter().filter_map(|it| reader.take(it)?.1);
+        shown.map(|it| (it.time, it.track.join("/"))).collect::<Vec<_>>()
+    };
+    timeline.pause(process, 10);
+    for (what, time) in [(What::Posted, 11), (What::Opened, 12), (What::Refused, 13)] {
+        timeline.event(process, &event(what, time), |_| None);
+    }
+    timeline.resume(process);
+    timeline.event(process, &event(What::Opened, 14), |_| None);
+    timeline.finish(20);
+    let shown = names(&mut timeline);
+    let at = |track: &str| {
+        let of_it = shown.iter().filter(|(_, it)| it.starts_with(track));
+        of_it.map(|(time, _)| *time).collect::<Vec<_>>()
+    };
+    assert_eq!((at("refused"), at("memory"), at("QP")), (vec![13], vec![14], vec![]), "{shown:?}");
+}
+
 /// A wait ends when it does, though what ends it is left out.
 ///
 /// Rules: SEE-45

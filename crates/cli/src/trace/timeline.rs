@@ -42,7 +42,7 @@ struct Process {
     slot: u8,
     /// It may still be reached.
     runs: bool,
-    /// It has stopped recording, and nobody has looked at it since.
+    /// It has stopped recording, and has not begun again, nor has anybody looked at it since.
     is_paused: bool,
     track: Track,
     refused: Option<Track>,
@@ -70,6 +70,29 @@ struct Open {
 
 /// What is open: its key, place and rights.
 type Range = (u32, u64, u64, u64);
+
+/// Whether an event neither begins nor ends anything that others tell of.
+fn is_whole(what: What) -> bool {
+    match what {
+        What::CarriedOut
+        | What::Refused
+        | What::Changed
+        | What::Counted
+        | What::Connects
+        | What::Managed
+        | What::ReceivePosted
+        | What::Received => true,
+        What::Posted
+        | What::Sent
+        | What::Waits
+        | What::Ended
+        | What::Reached
+        | What::Came
+        | What::Touched
+        | What::Opened
+        | What::Closed => false,
+    }
+}
 
 fn what_is_open(event: &Event) -> Range {
     (event.key, event.address, event.length, event.detail & 0xffff_ffff)
@@ -135,8 +158,9 @@ impl Timeline {
         event: &Event,
         sentence: impl FnOnce(&Event) -> Option<String>,
     ) {
-        // A thread that had seen that it is recorded may still record a beginning, but not the end.
-        if self.processes[of.0].is_paused {
+        // A thread that had seen that it is recorded may still record a beginning, but not the end. What is whole in
+        // itself is told all the same.
+        if self.processes[of.0].is_paused && !is_whole(event.what) {
             return;
         }
         if self.told.first == 0 {
@@ -297,6 +321,16 @@ impl Timeline {
         process.is_paused = true;
         process.close(&mut self.packets, time);
         self.note(of, time, "nothing is recorded from here on".into());
+    }
+
+    /// A process records again. What it begins from now on is shown. What is open, the next look tells.
+    pub(super) fn resume(&mut self, of: Number) {
+        self.processes[of.0].is_paused = false;
+    }
+
+    /// The slot of a process.
+    pub(super) fn slot(&self, of: Number) -> u8 {
+        self.processes[of.0].slot
     }
 
     /// Nothing more comes.

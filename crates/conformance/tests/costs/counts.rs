@@ -89,7 +89,7 @@ fn watch(tool: Tool) {
         let tools: &'static [Tool] = &[Tool::Events, Tool::Latencies];
         let watched = Watched::new(registry, &process, tools).expect("it is here");
         until("memory for what is recorded", || {
-            (watched.recording().is_some() && watched.segment().latencies().is_some()).then_some(())
+            (watched.turn().is_on() && watched.segment().latencies().is_some()).then_some(())
         });
     }
     tools::turn_on(tool);

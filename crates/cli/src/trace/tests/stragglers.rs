@@ -3,8 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 
 use transom_system::trace::{Event, What, flow};
+use transom_system::wanted::Turn;
 
-use super::super::looks::{HELD, Looks};
+use super::super::held::{Held, Seen};
+use super::super::looks::Looks;
+use super::super::recordings::Recordings;
 use super::super::shown::Reader;
 use super::super::timeline::Timeline;
 
@@ -111,46 +114,55 @@ fn what_is_shown_at_the_end_is_open_whenever_threads_lose_their_processor() {
 }
 
 /// The process is watched from 200 ms on. Its reader is away from 700 to 1,100 ms, and nothing is recorded from 800 ms on
-/// until it is back. Soon after it is watched, or watched again, the process begins nothing new: what would come later
+/// until it is back, except from 900 to 1,000 ms, for another reader. Soon after it is watched, or watched again, the process begins nothing new: what would come later
 /// would hide what was missed.
 fn shown_is_open(seed: u64) {
     const PAUSED: u64 = 800;
+    const AGAIN: u64 = 900;
+    const PAUSED_AGAIN: u64 = 1000;
     const BACK: u64 = 1100;
     const END: u64 = 3000;
     let stops = if seed.is_multiple_of(2) { 200 } else { BACK } + seed % 40;
     let mut process = Process::new(seed);
     let mut timeline = Timeline::new(u64::MAX);
     let number = timeline.process(7, "program", 3);
-    let (mut looks, mut held, mut read) = (Looks::new(0), Vec::new(), 0);
-    for ms in 0..=END {
-        let recording = match ms {
-            0..200 | PAUSED..BACK => None,
-            200..PAUSED => Some(1),
-            _ => Some(3),
+    let mut recordings = Recordings::new(Turn(0), 0);
+    let (mut looks, mut held, mut read) = (Looks::new(0), Held::default(), 0);
+    let times = |Turn(turn)| {
+        let (begun, ended) = match turn {
+            1 => (200, PAUSED),
+            3 => (AGAIN, PAUSED_AGAIN),
+            _ => (BACK, u64::MAX / MS),
         };
-        process.go_on(ms, recording.is_some(), ms < stops);
+        Some((begun * MS, ended * MS))
+    };
+    for ms in 0..=END {
+        let turn = Turn(match ms {
+            0..200 => 0,
+            200..PAUSED => 1,
+            PAUSED..AGAIN => 2,
+            AGAIN..PAUSED_AGAIN => 3,
+            PAUSED_AGAIN..BACK => 4,
+            _ => 5,
+        });
+        process.go_on(ms, turn.is_on(), ms < stops);
         if (700..=BACK).contains(&ms) {
             continue;
         }
         let now = ms * MS + 2;
-        let next = looks.next(now, recording, ms == END, || false);
-        if next.paused {
-            held.push((PAUSED * MS, Held::Pause));
+        for (time, change) in recordings.changes(turn, now, times) {
+            held.add(time, number, change);
         }
-        if next.look {
-            held.push((now, Held::Open(process.open(now))));
+        if looks.next(now, turn, ms == END, || false) {
+            held.add(now, number, Seen::Open(process.open(now)));
         }
-        held.extend(process.ring[read..].iter().map(|it| (it.time, Held::Event(*it))));
+        for event in &process.ring[read..] {
+            held.add(event.time, number, Seen::Event(*event));
+        }
         read = process.ring.len();
-        let until = if ms == END { u64::MAX } else { now.saturating_sub(HELD) };
-        held.sort_by_key(|(time, _)| *time);
-        let count = held.partition_point(|(time, _)| *time <= until);
-        for (time, it) in held.drain(..count) {
-            match it {
-                Held::Event(event) => timeline.event(number, &event, |_| None),
-                Held::Open(open) => timeline.looked(number, time, &open),
-                Held::Pause => timeline.pause(number, time),
-            }
+        match ms {
+            END => held.tell(u64::MAX, &mut timeline, |_, _| None),
+            _ => held.tell_old(now, &mut timeline, |_, _| None),
         }
     }
     let end = (END + 1) * MS;
@@ -166,19 +178,13 @@ fn shown_is_open(seed: u64) {
         if over == end {
             open_at_the_end.push(key);
         }
-        let is_between = bar.time < PAUSED * MS && over > BACK * MS;
-        let begins = (PAUSED * MS..BACK * MS).contains(&bar.time);
-        assert!(!is_between && !begins, "seed {seed}: {key:#x} is shown while nobody knows");
+        for (paused, back) in [(PAUSED * MS, AGAIN * MS), (PAUSED_AGAIN * MS, BACK * MS)] {
+            let is_shown = bar.time < back && over > paused;
+            assert!(!is_shown, "seed {seed}: {key:#x} is shown while nobody knows");
+        }
     }
     let mut open: Vec<_> = process.open(0).iter().map(|it| it.key).collect();
     open.sort_unstable();
     open_at_the_end.sort_unstable();
     assert_eq!(open_at_the_end, open, "seed {seed}");
-}
-
-/// What was read, as `follow` holds it back.
-enum Held {
-    Event(Event),
-    Open(Vec<Event>),
-    Pause,
 }

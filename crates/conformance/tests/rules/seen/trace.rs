@@ -231,7 +231,7 @@ fn attached() {
     let wanted = &segment.header().wanted;
     until("events to be asked for", || wanted.is_asked_for(Tool::Events).then_some(()));
     regions.into_iter().for_each(|region| assert_eq!(dereg(region), 0));
-    until("events to be recorded", || wanted.turn(Tool::Events));
+    until("events to be recorded", || wanted.turn(Tool::Events).is_on().then_some(()));
     tracing.signal(libc::SIGINT);
     let printed = tracing.success(LIMIT).unwrap();
     let all = read(&fs::read(file).expect("it is written"));
@@ -284,18 +284,19 @@ fn away() {
     let pid = std::process::id().to_string();
     let gone = it.part(0, 64, ALL);
     let mut tracing = start(&["--output", file, &option, "--pid", &pid]);
-    let first = until("events to be recorded", || wanted.turn(Tool::Events));
+    let recorded = || Some(wanted.turn(Tool::Events)).filter(|turn| turn.is_on());
+    let first = until("events to be recorded", recorded);
     // It has begun to read when it tells of something.
     let done = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 8);
     assert_eq!(done.status, IBV_WC_SUCCESS);
     until("a line", || fs::metadata(&lines).ok().filter(|it| it.len() > 0));
     tracing.signal(libc::SIGSTOP);
-    until("nothing to be recorded", || wanted.turn(Tool::Events).is_none().then_some(()));
-    let paused = wanted.ended(Tool::Events);
+    until("nothing to be recorded", || recorded().is_none().then_some(()));
+    let (_, paused) = wanted.times(Tool::Events, first).expect("it was a moment ago");
     assert_eq!(dereg(gone), 0);
     let new = it.part(0, 64, ALL);
     tracing.signal(libc::SIGCONT);
-    let second = until("events to be recorded", || wanted.turn(Tool::Events));
+    let second = until("events to be recorded", recorded);
     assert_ne!(first, second);
     tracing.signal(libc::SIGINT);
     tracing.success(LIMIT).unwrap();
