@@ -1,15 +1,22 @@
 //! `transom top`: what it shows of programs of known traffic, in a real terminal and for programs.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde_json::Value;
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
-use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
+use transom_conformance::processes::{Scratch, Way, alone, fork_once, interfaces_up};
 use transom_conformance::programs::{Running, command, program};
+use transom_host::Options;
+use transom_system::registry::Registry;
+use transom_system::segment::Segment;
+use transom_system::tools::{self, Tool};
 
 use super::roles::{READ, Roles, WRITTEN};
 
@@ -24,6 +31,48 @@ fn top(arguments: &[&str]) -> String {
 fn of(json: &Value, pid: u32) -> &Value {
     let processes = json["processes"].as_array().expect("processes");
     processes.iter().find(|it| it["pid"] == pid).unwrap_or_else(|| panic!("{pid} in {json:#}"))
+}
+
+/// A process forks while somebody looks at the depths of its many queues, again and again.
+fn forked() {
+    const QUEUE_PAIRS: usize = 3000;
+    const FORKS: usize = 100;
+    let end = End::new(Options::default());
+    let _queue_pairs: Vec<_> = (0..QUEUE_PAIRS).map(|_| end.qp(IBV_QPT_RC)).collect();
+    let registry = Registry::open().expect("a registry");
+    let own = registry.processes().into_iter().find(|it| it.alive && it.pid == std::process::id());
+    let own = own.expect("it is there");
+    let segment = Segment::of(&own).expect("its segment");
+    let wake = File::from(registry.wake_of(own.announcer.slot).expect("its pipe"));
+    let is_over = AtomicBool::new(false);
+    let ask = || {
+        while !is_over.load(Relaxed) {
+            segment.header().wanted.ask(Tool::Latencies);
+            let _ = (&wake).write(&[0]);
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        let _over = Over(&is_over);
+        scope.spawn(ask);
+        until("times to be wanted", || tools::is_on(Tool::Latencies).then_some(()));
+        for _ in 0..FORKS {
+            fork_once(|| {
+                // SAFETY: this ends the child, if it hangs.
+                unsafe { libc::alarm(60) };
+                poll(end.cq).is_none()
+            });
+        }
+    });
+}
+
+/// The thread that looks at them holds the locks of queues, which a child would find locked for ever.
+///
+/// Rules: SEE-40
+#[test]
+fn a_child_that_is_forked_while_somebody_looks_at_depths_can_poll() {
+    let test = path_of!("a_child_that_is_forked_while_somebody_looks_at_depths_can_poll");
+    alone(test, Way::Namespace, forked);
 }
 
 fn once_json() -> Value {
