@@ -2,15 +2,24 @@
 //!
 //! Each counter has one writer at a time, the thread that holds the lock of the half it belongs to. So to count is to
 //! load and to store; no instruction locks the bus. Readers take the values as they are.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `process` | what a process has counted that belongs to no queue pair that is there |
+//! | `moves` | values that move between places which several add up |
+
+mod moves;
+mod process;
 
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use strum::{EnumCount, VariantArray};
 use transom_device::execution::Tally;
 use transom_device::operation::Operation;
-use transom_device::protection::Reason;
+
+pub use self::moves::Moves;
+pub use self::process::{ProcessTotals, ProcessTraffic};
 
 /// The kinds of messages that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
@@ -336,187 +345,5 @@ impl Totals {
         for (sum, more) in self.tallies.iter_mut().zip(other.tallies) {
             *sum = sum.wrapping_add(more);
         }
-    }
-}
-
-/// A move takes microseconds, and as long again as its thread waits for a processor.
-const LONGEST_MOVE: Duration = Duration::from_millis(10);
-
-/// Values that move from one place to another without being lost or seen twice by those who add up both.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub struct Moves {
-    begun: AtomicU64,
-    done: AtomicU64,
-}
-
-impl Moves {
-    /// Moves values. Several may do it at once.
-    pub fn carry_out(&self, move_values: impl FnOnce()) {
-        self.begun.fetch_add(1, SeqCst);
-        fence(SeqCst);
-        move_values();
-        self.done.fetch_add(1, SeqCst);
-    }
-
-    /// Reads both places while nothing moves.
-    pub fn between<T>(&self, read: impl Fn() -> T) -> T {
-        for _ in 0..16 {
-            let before = self.at_rest();
-            let value = read();
-            fence(SeqCst);
-            if self.now() == before {
-                return value;
-            }
-        }
-        read()
-    }
-
-    /// Waits for the moves that have begun. One whose process was killed in the middle never ends. It is waited for a
-    /// moment only, and nothing is read again for it.
-    fn at_rest(&self) -> (u64, u64) {
-        let begin = Instant::now();
-        loop {
-            let (done, begun) = self.now();
-            if begun == done || begin.elapsed() > LONGEST_MOVE {
-                return (done, begun);
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    /// How many moves are done, and how many have begun.
-    fn now(&self) -> (u64, u64) {
-        (self.done.load(SeqCst), self.begun.load(SeqCst))
-    }
-}
-
-/// The part of a process's counters that belongs to no queue pair that is there.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub struct ProcessTraffic {
-    /// What queue pairs carried that are gone.
-    pub(crate) ended: Traffic,
-    pub(crate) moves: Moves,
-    /// How many places are in use, or were.
-    places: AtomicU32,
-    /// All of it is in the sums of the registry.
-    settled: AtomicU32,
-    /// Refusals, by the code of their reason.
-    refusals: [AtomicU64; REASONS],
-}
-
-/// Room for the codes of reasons.
-const REASONS: usize = 64;
-
-const _: () = {
-    let mut left = Reason::ALL;
-    while let [reason, rest @ ..] = left {
-        assert!((reason.code() as usize) < REASONS);
-        left = rest;
-    }
-};
-
-/// Everything that a process has counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProcessTotals {
-    /// Its queue pairs, those that are gone too.
-    pub all: Totals,
-    refusals: [u64; REASONS],
-}
-
-impl Default for ProcessTotals {
-    fn default() -> Self {
-        Self { all: Totals::default(), refusals: [0; REASONS] }
-    }
-}
-
-impl ProcessTotals {
-    /// How often something was refused for this reason.
-    pub fn refusals(&self, reason: Reason) -> u64 {
-        self.refusals[usize::from(reason.code())]
-    }
-
-    /// Adds another process's.
-    pub fn add(&mut self, other: &Self) {
-        self.all.add(&other.all);
-        for (sum, more) in self.refusals.iter_mut().zip(other.refusals) {
-            *sum = sum.wrapping_add(more);
-        }
-    }
-}
-
-impl ProcessTraffic {
-    /// Something is refused for this reason.
-    pub fn note_refusal(&self, reason: Reason) {
-        if let Some(counter) = self.refusals.get(usize::from(reason.code())) {
-            counter.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// How many places have been opened, if the process tells the truth.
-    pub fn places(&self) -> u32 {
-        self.places.load(Acquire)
-    }
-
-    /// So many places are open now.
-    pub(crate) fn open(&self, places: u32) {
-        self.places.fetch_max(places, AcqRel);
-    }
-
-    /// Whether all of it is in the sums of the registry, and has to be left out here.
-    pub fn is_settled(&self) -> bool {
-        self.settled.load(SeqCst) != 0
-    }
-
-    /// Says that it is. True for the one who has to add it there.
-    pub(crate) fn settle(&self) -> bool {
-        self.settled.swap(1, SeqCst) == 0
-    }
-
-    /// Adds an ended process's.
-    pub(crate) fn collect(&self, totals: &ProcessTotals) {
-        self.ended.collect(&totals.all);
-        for (counter, count) in self.refusals.iter().zip(totals.refusals) {
-            counter.fetch_add(count, Relaxed);
-        }
-    }
-
-    /// What is counted here, and what was collected.
-    pub(crate) fn get(&self) -> ProcessTotals {
-        ProcessTotals { all: self.ended.get(), refusals: self.refusal_counts() }
-    }
-
-    fn refusal_counts(&self) -> [u64; REASONS] {
-        self.refusals.each_ref().map(|counter| counter.load(Relaxed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    #[test]
-    fn a_move_that_never_ends_has_nothing_read_twice() {
-        let moves = Moves::default();
-        moves.carry_out(|| ());
-        moves.begun.fetch_add(1, SeqCst);
-        let reads = Cell::new(0);
-        moves.between(|| reads.set(reads.get() + 1));
-        assert_eq!(reads.get(), 1);
-    }
-
-    #[test]
-    fn a_move_meanwhile_has_it_read_again() {
-        let moves = Moves::default();
-        let reads = Cell::new(0);
-        moves.between(|| {
-            if reads.replace(reads.get() + 1) == 0 {
-                moves.carry_out(|| ());
-            }
-        });
-        assert_eq!(reads.get(), 2);
     }
 }

@@ -1,4 +1,12 @@
 //! The background thread of a device.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `vigil` | when arrivals wake it though the program polls |
+//! | `lingering` | how long it looks for more packets after one |
+
+mod lingering;
+mod vigil;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,6 +23,8 @@ use transom_system::tools::Tool;
 use transom_system::wanted::Leases;
 use transom_system::{clock, sanitizers};
 
+use self::lingering::{Lingered, Lingering, linger};
+use self::vigil::Vigil;
 use super::{Dispatch, Threads, Worker};
 use crate::device::Device;
 use crate::objects::Adapter;
@@ -23,22 +33,7 @@ use crate::objects::Adapter;
 const TICK: u64 = 1_000_000;
 /// How long arrivals may wait for a program that polls, before the thread takes them.
 const POLL_TIMEOUT: Duration = Duration::from_micros(20);
-/// How long the thread looks for more packets after one woke it, before it sleeps again. Waking it takes longer than
-/// most peers need to send the next one.
-const LINGER: Duration = Duration::from_micros(50);
-/// If yielding took longer than this, another thread ran.
-const GAVE_WAY: Duration = Duration::from_micros(100);
-/// How long it does not linger after that. Some threads never wait, like a program that spins on memory. A thread that
-/// yields to one gets the processor back only after milliseconds, but at once if it is woken. The first value is the
-/// first pause, short because most threads want a processor for a moment. The second is the longest. The pause doubles
-/// each time until the thread has lingered without others.
-const CROWDED: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(128)];
-/// For how many rounds the thread arms after it had to. A program may poll for its own work, and then wait for a peer's
-/// WRITE by looking at memory. Without this, each such message would wait for the next check. It begins with few
-/// rounds: a program that just lost its processor polls again, and takes messages faster than a thread that is woken
-/// for each. The number doubles if the next check finds the same.
-const VIGILANT: [u32; 2] = [8, 512];
-/// The same for a program that sleeps until it is told of a completion.
+/// For how many rounds the thread arms for a program that sleeps until it is told of a completion.
 const SLEEPS: u32 = 64;
 
 impl Threads {
@@ -296,102 +291,6 @@ impl Background {
     }
 }
 
-/// The rounds in which arrivals wake the thread, whether or not the program polls.
-struct Vigil {
-    /// How many are left.
-    left: u32,
-    /// The number of rounds for the next time it has to.
-    next: u32,
-}
-
-impl Default for Vigil {
-    fn default() -> Self {
-        Self { left: 0, next: VIGILANT[0] }
-    }
-}
-
-impl Vigil {
-    fn is_on(&self) -> bool {
-        self.left > 0
-    }
-
-    fn pass_round(&mut self) {
-        self.left = self.left.saturating_sub(1);
-    }
-
-    /// A check has found that the program polls and yet leaves something, or that it does not.
-    fn note_look(&mut self, neglected: bool) {
-        let [first, most] = VIGILANT;
-        if neglected {
-            self.last(self.next);
-            self.next = (2 * self.next).min(most);
-        } else {
-            self.next = first;
-        }
-    }
-
-    /// Makes it last so many rounds at least.
-    fn last(&mut self, rounds: u32) {
-        self.left = self.left.max(rounds);
-    }
-}
-
-/// The result of lingering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lingered {
-    /// Something is ready.
-    Ready,
-    InVain,
-    /// Others want the processor.
-    Crowded,
-}
-
-/// How long it paused when others last wanted the processor, while they still do.
-#[derive(Default)]
-struct Lingering {
-    /// For how long it did not when others wanted the processor last, while they do.
-    pause: Option<Duration>,
-    /// Until then they want it.
-    from: Option<Instant>,
-}
-
-impl Lingering {
-    fn is_due(&self, now: Instant) -> bool {
-        self.from.is_none_or(|from| now >= from)
-    }
-
-    fn note(&mut self, lingered: Option<Lingered>, now: Instant) {
-        let [first, most] = CROWDED;
-        match lingered {
-            None => {}
-            Some(Lingered::Ready | Lingered::InVain) => *self = Self::default(),
-            Some(Lingered::Crowded) => {
-                let pause = self.pause.map_or(first, |pause| (2 * pause).min(most));
-                (self.pause, self.from) = (Some(pause), Some(now + pause));
-            }
-        }
-    }
-}
-
-/// Looks for a moment whether something becomes ready.
-fn linger(fds: &mut [PollFd<'_>]) -> Lingered {
-    let end = Instant::now() + LINGER;
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    loop {
-        if transom_system::wait::poll(fds, Some(&at_once)).is_ok_and(|ready| ready > 0) {
-            return Lingered::Ready;
-        }
-        let now = Instant::now();
-        if now >= end {
-            return Lingered::InVain;
-        }
-        std::thread::yield_now();
-        if now.elapsed() > GAVE_WAY {
-            return Lingered::Crowded;
-        }
-    }
-}
-
 impl Dispatch<'_> {
     /// Whether arrivals wait that a polling program would have taken by now. The thread asks this after it has left the
     /// work to the program.
@@ -440,48 +339,6 @@ fn wake_in_time() {
 mod tests {
     use super::*;
     use crate::testing::OnTheWire;
-
-    /// A program that lost its processor once soon takes its packets itself again. A program that looks at memory keeps
-    /// getting them from the thread.
-    #[test]
-    fn a_vigil_is_short_at_first_and_twice_as_long_while_it_is_needed() {
-        let mut vigil = Vigil::default();
-        let mut rounds = |neglected: bool| {
-            vigil.note_look(neglected);
-            let mut rounds = 0;
-            while vigil.is_on() {
-                vigil.pass_round();
-                rounds += 1;
-            }
-            rounds
-        };
-        assert_eq!([(); 8].map(|()| rounds(true)), [8, 16, 32, 64, 128, 256, 512, 512]);
-        assert_eq!([false, true, true].map(rounds), [0, 8, 16]);
-        vigil.last(SLEEPS);
-        vigil.note_look(true);
-        assert_eq!(vigil.left, SLEEPS, "a shorter one does not end it");
-    }
-
-    /// A thread that wants the processor for a moment does not stop the background thread from lingering for long.
-    #[test]
-    fn the_thread_lingers_again_soon_unless_it_is_crowded_again() {
-        let mut lingering = Lingering::default();
-        let mut now = Instant::now();
-        let mut pause = |lingering: &mut Lingering| {
-            lingering.note(Some(Lingered::Crowded), now);
-            let begin = now;
-            while !lingering.is_due(now) {
-                now += Duration::from_millis(1);
-                lingering.note(None, now);
-            }
-            (now - begin).as_millis()
-        };
-        assert!(lingering.is_due(Instant::now()));
-        let pauses: Vec<_> = (0..9).map(|_| pause(&mut lingering)).collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 128]);
-        lingering.note(Some(Lingered::InVain), Instant::now());
-        assert_eq!(pause(&mut lingering), 1);
-    }
 
     /// Again and again adds work while the background thread is about to sleep: it is woken.
     fn expect_woken(begin: impl Fn(&Wire, u16), waits: impl Fn(&Wire) -> bool) {

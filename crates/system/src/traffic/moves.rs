@@ -1,0 +1,85 @@
+//! Values that move between places which several add up.
+
+use std::sync::atomic::{AtomicU64, Ordering::*, fence};
+use std::time::{Duration, Instant};
+
+/// A move takes microseconds, and as long again as its thread waits for a processor.
+const LONGEST_MOVE: Duration = Duration::from_millis(10);
+
+/// Values that move from one place to another without being lost or seen twice by those who add up both.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Moves {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Moves {
+    /// Moves values. Several may do it at once.
+    pub fn carry_out(&self, move_values: impl FnOnce()) {
+        self.begun.fetch_add(1, SeqCst);
+        fence(SeqCst);
+        move_values();
+        self.done.fetch_add(1, SeqCst);
+    }
+
+    /// Reads both places while nothing moves.
+    pub fn between<T>(&self, read: impl Fn() -> T) -> T {
+        for _ in 0..16 {
+            let before = self.at_rest();
+            let value = read();
+            fence(SeqCst);
+            if self.now() == before {
+                return value;
+            }
+        }
+        read()
+    }
+
+    /// Waits for the moves that have begun. One whose process was killed in the middle never ends. It is waited for a
+    /// moment only, and nothing is read again for it.
+    fn at_rest(&self) -> (u64, u64) {
+        let begin = Instant::now();
+        loop {
+            let (done, begun) = self.now();
+            if begun == done || begin.elapsed() > LONGEST_MOVE {
+                return (done, begun);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// How many moves are done, and how many have begun.
+    fn now(&self) -> (u64, u64) {
+        (self.done.load(SeqCst), self.begun.load(SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_move_that_never_ends_has_nothing_read_twice() {
+        let moves = Moves::default();
+        moves.carry_out(|| ());
+        moves.begun.fetch_add(1, SeqCst);
+        let reads = Cell::new(0);
+        moves.between(|| reads.set(reads.get() + 1));
+        assert_eq!(reads.get(), 1);
+    }
+
+    #[test]
+    fn a_move_meanwhile_has_it_read_again() {
+        let moves = Moves::default();
+        let reads = Cell::new(0);
+        moves.between(|| {
+            if reads.replace(reads.get() + 1) == 0 {
+                moves.carry_out(|| ());
+            }
+        });
+        assert_eq!(reads.get(), 2);
+    }
+}
