@@ -45,7 +45,7 @@ use transom_host::objects::QueuePair;
 use transom_system::environment::CHECK;
 use transom_system::failure::caught_aside;
 use transom_system::fork::Owner;
-use transom_system::memory::{Copier, Maps};
+use transom_system::memory::{Maps, Reader};
 use transom_thread::uncancelled;
 
 pub(crate) use self::forks::{is_fork_safe, uses};
@@ -67,7 +67,7 @@ pub(crate) struct Checker {
     /// One thread polls at a time. So the ledger hears of completions in the order of the polls, and the sources of the
     /// requests are compared before another thread can know of the completions.
     polling: Mutex<()>,
-    copier: Copier,
+    reader: Reader,
     maps: Maps,
     /// The process that this checker belongs to.
     owner: Owner,
@@ -175,7 +175,7 @@ impl Drop for Telling {
 impl Checker {
     /// A checker that writes its findings into a directory. None if it cannot write there.
     fn of(directory: &Path) -> Option<Self> {
-        let (sink, copier) = (Mutex::new(Sink::open(directory)?), Copier::best().ok()?);
+        let (sink, reader) = (Mutex::new(Sink::open(directory)?), Reader::new().ok()?);
         let (ledger, polling) = (Mutex::default(), Mutex::default());
         let (pairs, devices) = (Mutex::default(), Mutex::default());
         let (sleepers, maps, owner) = (Sleepers::new(), Maps::default(), Owner::this());
@@ -187,7 +187,7 @@ impl Checker {
             pairs,
             devices,
             polling,
-            copier,
+            reader,
             maps,
             owner,
             directory,

@@ -8,9 +8,12 @@ use transom_device::Access;
 use transom_device::qp::QpState;
 use transom_host::device::Device;
 use transom_host::objects::{Backing, MemoryRegion, QueuePair};
-use transom_system::memory::Source;
+use transom_system::memory::Part;
 
 use super::{Checker, given_back, id_of};
+
+/// The most pieces that are compared together: their content has room for a moment.
+const TOGETHER: usize = 32;
 
 impl Checker {
     /// A region is registered, or registered anew. `object` and `context` are the addresses of its `ibv_mr` and
@@ -68,11 +71,18 @@ impl Checker {
             ledger.locate(device, requests);
             ledger.tell_gone(requests);
             ledger.tell_claimed(requests);
-            for request in requests.iter_mut() {
-                let mut pieces =
-                    if ledger.is_watched(request) { request.watched() } else { Vec::new() };
-                let is_read = pieces.iter_mut().all(|it| self.read(it.place, &mut it.bytes));
-                request.sample = (is_read && !pieces.is_empty()).then(|| ledger.sample(pieces));
+            let watched = requests.iter().map(|request| match ledger.is_watched(request) {
+                true => request.watched(),
+                false => Vec::new(),
+            });
+            let mut watched: Vec<_> = watched.collect();
+            let is_read = self.read_pieces(watched.iter_mut().flatten());
+            let mut is_read = is_read.into_iter();
+            for (request, pieces) in requests.iter_mut().zip(watched) {
+                // One that cannot be read leaves the others of its request out.
+                let count = is_read.by_ref().take(pieces.len()).filter(|is_read| *is_read).count();
+                let is_whole = count == pieces.len() && count > 0;
+                request.sample = is_whole.then(|| ledger.sample(pieces));
             }
         });
     }
@@ -80,12 +90,23 @@ impl Checker {
     /// Reads memory of the program, by its address or place. Returns whether it could read all of it. At its place,
     /// shared memory is read without the kernel.
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
-        let length = bytes.len() as u64;
-        self.copier.copy(bytes.into(), Source::Program(at), length).is_ok()
+        self.reader.read(at, bytes)
+    }
+
+    /// Reads the content of pieces. Returns of each whether it could read all of it.
+    fn read_pieces<'a>(&self, pieces: impl Iterator<Item = &'a mut Piece>) -> Vec<bool> {
+        let mut parts: Vec<_> = pieces.map(|it| Part::new(it.place, &mut it.bytes)).collect();
+        self.reader.read_all(&mut parts);
+        parts.iter().map(|part| part.is_read).collect()
     }
 
     /// Requests have ended, and the program does not know it yet. Their buffers must be unchanged since the samples.
     pub(super) fn compare(&self, watched: &[Posted]) {
+        let pieces = watched.iter().filter_map(|posted| posted.sample.as_ref());
+        let pieces: Vec<_> = pieces.flat_map(|sample| &sample.pieces).collect();
+        if pieces.chunks(TOGETHER).all(|pieces| self.are_unchanged(pieces)) {
+            return;
+        }
         for posted in watched {
             let pieces = posted.sample.iter().flat_map(|sample| &sample.pieces);
             let changes = pieces.filter_map(|piece| self.change(piece));
@@ -98,6 +119,27 @@ impl Checker {
                 self.tell(|ledger| ledger.changed(posted, change, &call));
             }
         }
+    }
+
+    /// Whether all these pieces could be read, and have the content that they had.
+    fn are_unchanged(&self, pieces: &[&Piece]) -> bool {
+        let mut now = vec![0; pieces.iter().map(|piece| piece.bytes.len()).sum()];
+        let mut rest = &mut *now;
+        let parts = pieces.iter().map(|piece| {
+            let (bytes, others) = std::mem::take(&mut rest).split_at_mut(piece.bytes.len());
+            rest = others;
+            Part::new(piece.place, bytes)
+        });
+        let mut parts: Vec<_> = parts.collect();
+        self.reader.read_all(&mut parts);
+        let are_read = parts.iter().all(|part| part.is_read);
+        let mut rest = &*now;
+        are_read
+            && pieces.iter().all(|piece| {
+                let (bytes, others) = rest.split_at(piece.bytes.len());
+                rest = others;
+                bytes == piece.bytes
+            })
     }
 
     /// The difference between a piece and the present content. None if there is none, or the memory cannot be read any

@@ -2,19 +2,15 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Once;
 
-use parking_lot::Mutex;
-use rustix::pipe::PipeFlags;
-
 use super::own::{self, Readable};
-use super::{Destination, Fault, PeerMemory, Shadow, Source, find_here, page_size};
-use crate::descriptor;
+use super::{Destination, Fault, PeerMemory, Pipe, Shadow, Source, find_here, page_size};
 use crate::one_step::{Write, Written};
 use crate::sanitizers::{self, Access};
 use crate::say;
 use crate::this_process::this_process;
+use parking_lot::Mutex;
 
 /// How bytes are moved.
 #[derive(Debug)]
@@ -26,16 +22,6 @@ pub enum Copier {
     /// By the copier inside: a sanitizer is told of each copy.
     Watched(Box<Self>),
 }
-
-/// A pipe kept for copying; always empty between copies.
-#[derive(Debug)]
-pub struct Pipe {
-    read: OwnedFd,
-    write: OwnedFd,
-}
-
-/// A pipe of the default size takes this much at once.
-const PIPE_ROOM: u64 = 64 << 10;
 
 impl Copier {
     /// The kernel's way if it works on this process, otherwise pipes.
@@ -406,42 +392,6 @@ fn is_peer_readable(pid: u32, address: u64, length: u64) -> bool {
     let pages = (address / size..=last / size).map(|page| (page * size).max(address));
     let mut byte = 0_u8;
     pages.into_iter().all(|at| transfer(Direction::Read, pid, &raw mut byte as u64, at, 1) == Ok(1))
-}
-
-impl Pipe {
-    fn new() -> io::Result<Self> {
-        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self { read: descriptor::high(read), write: descriptor::high(write) })
-    }
-
-    /// Copies through the pipe. After an error the pipe may hold bytes, so drop it.
-    fn copy(&self, mut to: u64, mut from: u64, mut length: u64) -> Result<(), Fault> {
-        while length > 0 {
-            let step = length.min(PIPE_ROOM);
-            let written = self.push(from, step).ok_or(Fault::Source)?;
-            let mut read = 0;
-            while read < written {
-                read += self.pull(to + read, written - read).ok_or(Fault::Destination)?;
-            }
-            (to, from, length) = (to + written, from + written, length - written);
-        }
-        Ok(())
-    }
-
-    fn push(&self, from: u64, length: u64) -> Option<u64> {
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&self.write.as_fd());
-        // SAFETY: the kernel checks the source range and answers EFAULT; it only reads it.
-        let done = unsafe { libc::syscall(libc::SYS_write, fd, from, length as usize) };
-        u64::try_from(done).ok().filter(|done| *done > 0)
-    }
-
-    fn pull(&self, to: u64, length: u64) -> Option<u64> {
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&self.read.as_fd());
-        // SAFETY: the kernel checks the destination range and answers EFAULT; it is memory given up
-        // for such writes, as in `transfer`.
-        let done = unsafe { libc::syscall(libc::SYS_read, fd, to, length as usize) };
-        u64::try_from(done).ok().filter(|done| *done > 0)
-    }
 }
 
 #[cfg(test)]
