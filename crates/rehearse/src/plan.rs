@@ -131,6 +131,11 @@ impl Decisions {
         if kind.chance == 0 { None } else { self.decide(kind, place) }
     }
 
+    /// A random number for the n-th operation of a kind, the same in each process.
+    pub fn number(&self, provocation: Provocation, nth: u64) -> u64 {
+        mixed(self.kinds[provocation as usize].number ^ mixed(nth))
+    }
+
     fn decide(&self, kind: Kind, place: &Place) -> Option<u64> {
         let object = u64::from(place.process) << 32 | u64::from(place.object);
         let number = [object, place.nth]

@@ -126,12 +126,14 @@ pub fn most_mtu() -> u32 {
 /// The MTU of an Ethernet.
 const ETHERNET: u32 = 1500;
 
-/// Where to look for the number of a new queue pair, if numbers do not count up.
+/// Where to look for the number of a new queue pair, if numbers do not count up. It is the same in each process, because
+/// queue pairs of two hosts may have the same number.
 pub fn scattered() -> Option<u16> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let rehearsal = on()?;
     let nth = MADE.fetch_add(1, Relaxed);
-    Some(rehearsal.provokes(Provocation::ScatteredNumbers, 0, nth)? as u16)
+    rehearsal.provokes(Provocation::ScatteredNumbers, 0, nth)?;
+    Some(rehearsal.decisions.number(Provocation::ScatteredNumbers, nth) as u16)
 }
 
 impl Rehearsal {

@@ -6,7 +6,8 @@ use std::thread;
 
 use transom_conformance::c_programs::{RDMACM, compile};
 use transom_conformance::documents::Document;
-use transom_conformance::processes::{Scratch, is_long};
+use transom_conformance::processes::{Scratch, is_long, is_root};
+use transom_conformance::spaces::{Side, VethPair};
 use transom_rehearse::{Place, Profile, Provocation};
 
 use super::command::{at_last, rehearse};
@@ -64,7 +65,31 @@ pub(super) fn compiled(scratch: &Scratch, file: &str) -> PathBuf {
     compile(scratch, &format!("rehearsed/{file}.c"), file, RDMACM)
 }
 
+/// Two hosts, if this one can make them, and what stands before a program that runs on both. Each time it runs, its
+/// processes are the first on their hosts.
+pub(super) fn two_hosts() -> Option<(VethPair, Vec<String>)> {
+    const ANEW: &str = "mount -t tmpfs tmpfs /dev/shm && exec \"$0\" \"$@\"";
+    let why = match VethPair::new(1500) {
+        Ok(pair) if is_root() => {
+            let [near, far] = [Side::Near, Side::Far].map(|side| pair.space(side).path());
+            let (far, near) = (format!("--net={far}"), format!("OTHER_HOST={near}"));
+            let words = ["unshare", "--mount", "sh", "-c", ANEW, "nsenter", &far, "env", &near];
+            let words = words.map(str::to_owned).to_vec();
+            return Some((pair, words));
+        }
+        Ok(_) => "only root enters the namespaces by nsenter".to_owned(),
+        Err(why) => why,
+    };
+    eprintln!("skipped: {why}");
+    None
+}
+
 fn holds(file: &str) {
+    holds_under(&[], file);
+}
+
+/// The same of programs that these words run.
+fn holds_under(words: &[String], file: &str) {
     let scratch = Scratch::new(&format!("rehearsed-{file}"));
     let binary = compiled(&scratch, file);
     let binary = binary.to_str().expect("a path in UTF-8");
@@ -73,13 +98,15 @@ fn holds(file: &str) {
     assert!(!programs.is_empty(), "the table has no program of {file}");
     thread::scope(|scope| {
         for ((_, name), cause) in &programs {
-            scope.spawn(move || holds_of(binary, name, cause));
+            let words: Vec<_> = words.iter().map(|it| &**it).chain([binary, name]).collect();
+            scope.spawn(move || holds_of(&words, cause));
         }
     });
 }
 
-fn holds_of(binary: &str, name: &str, cause: &Cause) {
-    let [wrong, right] = ["wrong", "right"].map(|form| [binary, name, form]);
+fn holds_of(words: &[&str], cause: &Cause) {
+    let [wrong, right] = ["wrong", "right"].map(|form| [words, &[form]].concat());
+    let name = words[words.len() - 1];
     let runs = ["--runs", HOLDS[usize::from(is_long())]];
     let (status, printed) = match cause {
         Cause::Provoked(by) => {
@@ -155,6 +182,14 @@ fn bugs_of_what_is_torn_down_fail_within_two_hundred_runs() {
 #[test]
 fn bugs_of_connections_fail_within_two_hundred_runs() {
     holds("startup");
+}
+
+/// Rules: REH-29, REH-42
+#[test]
+fn bugs_of_several_hosts_fail_within_two_hundred_runs() {
+    if let Some((_hosts, words)) = two_hosts() {
+        holds_under(&words, "hosts");
+    }
 }
 
 /// Rules: REH-71, REH-42
