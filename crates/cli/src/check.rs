@@ -39,7 +39,7 @@ use transom_system::environment::CHECK;
 use crate::failure::{Failure, Result};
 use crate::layout::{self, Page};
 use crate::lines::{JsonArgs, Lines, cannot_write, create};
-use crate::run::{Program, ProgramArgs, end_like, tell_of_freed_memory};
+use crate::run::{Program, ProgramArgs, tell_of_freed_memory, unless_failed};
 use crate::wanted;
 use choice::ChoiceArgs;
 pub(crate) use choice::{Choice, SuppressionsArgs};
@@ -190,17 +190,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
     let status = program.wait(watch.as_ref().map(Watch::descriptor), &mut look)?;
     let reported = reports.end(&directory);
     drop(directory);
-    let findings = match reported {
-        Ok(findings) => findings,
-        Err(failure) if status.success() => return Err(failure),
-        Err(failure) => {
-            let _ = failure.report();
-            end_like(status)
-        }
-    };
-    if !status.success() {
-        end_like(status);
-    }
+    let findings = unless_failed(status, reported)?;
     let count = findings.with(Gravity::Finding).count();
     match own_status(count, findings.opened, args) {
         Some((status, message)) => Err(Failure::with_status(status, message)),

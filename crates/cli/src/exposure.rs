@@ -36,7 +36,7 @@ use crate::check::symbols::Symbols;
 use crate::failure::{Failure, Result};
 use crate::layout;
 use crate::lines::{JsonArgs, Lines, cannot_write, create};
-use crate::run::{Program, ProgramArgs, end_like};
+use crate::run::{Program, ProgramArgs, unless_failed};
 use crate::sentence::counted;
 use people::People;
 pub(crate) use people::sentence;
@@ -178,17 +178,7 @@ pub(crate) fn run(args: &ExposureArgs) -> Result {
     let reported = accounts
         .map_err(|error| Failure::new(format_args!("cannot read what was open: {error}")))
         .and_then(|accounts| report(args, json, &accounts).map(|sums| (accounts, sums)));
-    let (accounts, sums) = match reported {
-        Ok(reported) => reported,
-        Err(failure) if status.success() => return Err(failure),
-        Err(failure) => {
-            let _ = failure.report();
-            end_like(status)
-        }
-    };
-    if !status.success() {
-        end_like(status);
-    }
+    let (accounts, sums) = unless_failed(status, reported)?;
     match own_failure(args, &accounts, &sums) {
         Some((status, message)) => Err(Failure::with_status(status, message)),
         None => Ok(()),

@@ -49,7 +49,7 @@ use crate::clock::parse_duration;
 use crate::failure::{Failure, Result};
 use crate::layout;
 use crate::lines::JsonArgs;
-use crate::run::{Program, ProgramArgs, end_like};
+use crate::run::{Program, ProgramArgs, unless_failed};
 use crate::sentence::counted;
 use crate::signals::Signals;
 use anomalies::{Folder, Recorder};
@@ -209,17 +209,7 @@ fn run_program(args: &TraceArgs, registry: &'static Registry, mut program: Progr
         (status, joined(following))
     });
     let status = status?;
-    match recorded {
-        Err(failure) if status.success() => return Err(failure),
-        Err(failure) => {
-            let _ = failure.report();
-        }
-        Ok(()) => {}
-    }
-    if !status.success() {
-        end_like(status);
-    }
-    Ok(())
+    unless_failed(status, recorded)
 }
 
 /// What is made of the events.

@@ -11,6 +11,8 @@ use std::ptr::null_mut;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::failure::Result;
+
 /// The signals of this process. They are read and do not take effect.
 pub(super) struct Signals {
     descriptor: OwnedFd,
@@ -140,8 +142,20 @@ pub(super) fn is_first() -> bool {
     unsafe { libc::getpid() == 1 }
 }
 
+/// What a command found, when its program has ended. If the program has failed, this ends as it has, whatever the
+/// command found; a failure of the command's own is still told.
+pub(crate) fn unless_failed<T>(status: ExitStatus, found: Result<T>) -> Result<T> {
+    if status.success() {
+        return found;
+    }
+    if let Err(failure) = found {
+        let _ = failure.report();
+    }
+    end_like(status)
+}
+
 /// Ends as the program has. The first process of a PID namespace cannot end by a signal of its own.
-pub(crate) fn end_like(status: ExitStatus) -> ! {
+pub(super) fn end_like(status: ExitStatus) -> ! {
     if let (Some(signal), false) = (status.signal(), is_first()) {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: this process ends here, and has no handlers. The set is this call's own.
