@@ -27,6 +27,20 @@ macro_rules! provocations {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$provocation,)+];
 
+            /// Those that change where the bytes of messages are, and when.
+            pub const PLACEMENT: [Self; 10] = [
+                Self::ScribbledTargets,
+                Self::ScribbledReceives,
+                Self::ScrambledBytes,
+                Self::RepeatedBytes,
+                Self::ScrambledMessages,
+                Self::UnseenWrites,
+                Self::RelaxedOrdering,
+                Self::PassedReads,
+                Self::TornSources,
+                Self::SplitAtomics,
+            ];
+
             /// Its name for users, such as `late-work`.
             pub const fn name(self) -> &'static str {
                 match self {

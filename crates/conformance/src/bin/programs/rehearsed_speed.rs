@@ -39,20 +39,6 @@ const RUNS: u64 = 5;
 /// At least this share of a plain run's rate.
 const TARGET: f64 = 1.0 / 3.0;
 
-/// What changes where bytes are, and when: it costs what it costs.
-const PLACEMENT: [Provocation; 10] = [
-    Provocation::ScribbledTargets,
-    Provocation::ScribbledReceives,
-    Provocation::ScrambledBytes,
-    Provocation::RepeatedBytes,
-    Provocation::ScrambledMessages,
-    Provocation::UnseenWrites,
-    Provocation::RelaxedOrdering,
-    Provocation::PassedReads,
-    Provocation::TornSources,
-    Provocation::SplitAtomics,
-];
-
 /// How a tool runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -113,7 +99,8 @@ fn once(installation: &Installation, tool: &str, way: Way, seed: u64) -> Result<
 }
 
 fn plan(seed: u64) -> Plan {
-    let is_asked_for = |it: &Provocation| it.sort() != Sort::Failure && !PLACEMENT.contains(it);
+    let is_asked_for =
+        |it: &Provocation| it.sort() != Sort::Failure && !Provocation::PLACEMENT.contains(it);
     let kinds = Provocation::ALL.iter().copied().filter(is_asked_for).collect();
     Plan { seed, kinds, ..Plan::quiet() }
 }
