@@ -38,7 +38,7 @@ fn forked() {
     const QUEUE_PAIRS: usize = 3000;
     const FORKS: usize = 100;
     let end = End::new(Options::default());
-    let _queue_pairs: Vec<_> = (0..QUEUE_PAIRS).map(|_| end.qp(IBV_QPT_RC)).collect();
+    let queue_pairs: Vec<_> = (0..QUEUE_PAIRS).map(|_| end.qp(IBV_QPT_RC)).collect();
     let registry = Registry::open().expect("a registry");
     let own = registry.processes().into_iter().find(|it| it.alive && it.pid == std::process::id());
     let own = own.expect("it is there");
@@ -60,6 +60,9 @@ fn forked() {
             fork_once(|| {
                 // SAFETY: this ends the child, if it hangs.
                 unsafe { libc::alarm(60) };
+                for qp in &queue_pairs {
+                    query(*qp);
+                }
                 poll(end.cq).is_none()
             });
         }
