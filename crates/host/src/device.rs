@@ -67,8 +67,8 @@ pub enum Memory {
 pub struct Options {
     /// Its number among the devices of the program.
     pub number: u8,
-    /// The program has others, which it may not have opened.
-    pub is_one_of_several: bool,
+    /// How many others the program has, which it may not have opened.
+    pub others: u8,
     /// Its port is down for ever.
     pub port_is_down: bool,
     /// The network interface whose addresses it has, if not those of all.
@@ -217,9 +217,9 @@ impl Device {
 
     /// Removes the device, as if it were unplugged. A program that has no other has none any more.
     pub(crate) fn remove(&self) {
-        match self.options.is_one_of_several {
-            true => failure::remove(self.options.number),
-            false => failure::fail(),
+        match self.options.others {
+            0 => failure::fail(),
+            others => failure::remove(self.options.number, others),
         }
     }
 

@@ -98,7 +98,15 @@ impl ForkHandler for Adapter {
     /// Stops all work for peers, and tells the program once.
     fn fail(&self) {
         let device = self.device();
-        if device.failed.swap(true, SeqCst) || self.own_device().is_none() {
+        let had_failed = device.failed.swap(true, SeqCst);
+        if self.own_device().is_none() {
+            return;
+        }
+        if had_failed {
+            // Ids that would have gone on at another device hear that none is left.
+            if device.options().others > 0 {
+                self.connections().fail();
+            }
             return;
         }
         self.connections().fail();
@@ -131,7 +139,7 @@ mod tests {
     use std::sync::Arc;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use transom_cm::{Happened, Service};
+    use transom_cm::{Happened, Refused, Service};
     use transom_device::protection::{Announcer, Rank, Use, Waiter};
     use transom_system::failure::{any_has_failed, fail, has_failed};
 
@@ -197,7 +205,7 @@ mod tests {
             return;
         }
         let open = |number| {
-            let options = Options { number, is_one_of_several: true, ..Options::default() };
+            let options = Options { number, others: 2, ..Options::default() };
             Adapter::open(options).expect("a device opens")
         };
         // It is the only one that is open.
@@ -215,6 +223,36 @@ mod tests {
         second.close();
     }
 
+    /// Rules: CM-46, DEVS-15
+    #[test]
+    fn ids_of_a_removed_device_that_stay_hear_that_no_device_is_left() {
+        if !alone("process::tests::ids_of_a_removed_device_that_stay_hear_that_no_device_is_left") {
+            return;
+        }
+        let devices = [0, 1].map(|number| {
+            let options = Options { number, others: 1, ..Options::default() };
+            Adapter::open(options).expect("a device opens")
+        });
+        let opened: Result<_, Refused> = devices[0].connections().call(|manager| {
+            let file = manager.open_file()?;
+            Ok((file, manager.create(file, 7, Service::TCP)?))
+        });
+        let (file, id) = opened.expect("a file");
+        let create = || devices[0].connections().call(|it| it.create(file, 8, Service::TCP));
+        let next = || devices[0].connections().call(|it| it.next_event(file)).expect("it is open");
+        devices[0].device().remove();
+        assert_eq!((next(), create()), (None, Err(Refused::DeviceFailed)));
+        devices[1].device().remove();
+        let told = next().expect("it is told");
+        assert_eq!((told.uid, told.id, told.happened), (7, id.0, Happened::DeviceRemoval));
+        assert_eq!(next(), None);
+        assert!(create().is_ok(), "as at a program's only device");
+        assert!(!has_failed(), "each can be opened again by itself");
+        let [first, second] = devices;
+        first.close();
+        second.close();
+    }
+
     /// The panic left a call of the connection manager half done, which must not keep the ids from hearing of it.
     /// Rules: AE-09, CM-46
     #[test]
@@ -229,7 +267,7 @@ mod tests {
         let told = Arc::new(EventQueue::new().expect("a queue"));
         let _source = adapter.device().port_events().tell(&told).expect("room");
         let connections = adapter.connections();
-        let opened: Result<_, transom_cm::Refused> = connections.call(|manager| {
+        let opened: Result<_, Refused> = connections.call(|manager| {
             let file = manager.open_file()?;
             let ids = [7, 8].map(|uid| manager.create(file, uid, Service::TCP));
             Ok((file, ids))
@@ -261,7 +299,7 @@ mod tests {
         }
         let adapter = Adapter::open(Options::default()).expect("a device opens");
         let connections = adapter.connections();
-        let opened: Result<_, transom_cm::Refused> = connections.call(|manager| {
+        let opened: Result<_, Refused> = connections.call(|manager| {
             let file = manager.open_file()?;
             let id = manager.create(file, 7, Service::TCP)?;
             std::thread::spawn(fail).join().expect("it does not panic");

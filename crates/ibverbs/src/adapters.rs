@@ -44,7 +44,7 @@ pub(crate) fn open(number: u8) -> Result<Arc<Adapter>, OpenError> {
     let own = described.get(usize::from(number));
     let options = Options {
         number,
-        is_one_of_several: described.len() > 1,
+        others: described.len().saturating_sub(1) as u8,
         port_is_down: own.is_some_and(|it| it.port_is_down),
         interface: own.and_then(Description::interface),
         ..options::read()?

@@ -112,11 +112,19 @@ pub fn fail() {
     }
 }
 
-/// Removes the device of this number, as if it were unplugged. The others of this process go on.
+/// Whether any device of a program that has so many beside one of them was not removed, or was closed since.
+pub fn any_is_left(others: u8) -> bool {
+    let failed = FAILED.load(SeqCst);
+    failed & EVERYTHING == 0 && failed.count_ones() <= others.into()
+}
+
+/// Removes the device of this number, as if it were unplugged. The others of this process, so many, go on. If all of
+/// them were removed before, they hear that none is left.
 #[cold]
-pub fn remove(device: u8) {
+pub fn remove(device: u8, others: u8) {
     FAILED.fetch_or(bit(device), SeqCst);
-    for handler in handlers().iter().filter(|handler| handler.own_device() == Some(device)) {
+    let hears = |own| own == device || !any_is_left(others);
+    for handler in handlers().iter().filter(|handler| handler.own_device().is_some_and(hears)) {
         if catch_unwind(AssertUnwindSafe(|| handler.fail())).is_err() {
             fail();
         }

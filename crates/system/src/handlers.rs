@@ -26,7 +26,8 @@ pub trait ForkHandler: Send + Sync {
     /// Waits end at `until`.
     fn at_exit(&self, until: Instant);
 
-    /// The process has found a defect in this library. Nothing of this object is used any more.
+    /// The process has found a defect in this library, or the device was removed. Nothing of this object is used any
+    /// more. It is called again when no device is left.
     fn fail(&self);
 
     /// The number of this device. `None` if it is none of this process's own, but an inherited one or no device. A

@@ -48,14 +48,15 @@ impl Engine {
 
     /// The device is gone. Every id gets one event, and does nothing more. Peers get the same messages as if the ids
     /// were destroyed (rule CM-46). If the program has others, an id without an address belongs to no device (rule
-    /// DEVS-15): it is told nothing, and keeps its port. One that does not listen stays as it is.
-    pub fn device_removed(&mut self, now: u64, host: &mut impl Host, is_one_of_several: bool) {
+    /// DEVS-15): it is told nothing, keeps its port, and stays as it is. A listener that has left its port to another is
+    /// told nothing either.
+    pub fn device_removed(&mut self, now: u64, host: &mut impl Host, any_is_left: bool) {
         for (id, entry) in &mut self.ids {
-            let belongs_to_none = is_one_of_several && entry.has_no_address();
+            let belongs_to_none = any_is_left && entry.has_no_address();
             match &mut entry.state {
                 State::Removed => continue,
                 State::Idle if belongs_to_none => continue,
-                State::Listening(_) if belongs_to_none => {
+                State::Listening(_) if entry.claim.is_none() => {
                     entry.state = State::Removed;
                     continue;
                 }

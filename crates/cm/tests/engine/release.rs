@@ -253,15 +253,26 @@ fn ids_without_an_address_hear_nothing_of_one_device_of_several() {
     engine.listen(listens, 1, 0, host).unwrap();
     let bound = engine.create(Service::TCP).unwrap();
     engine.bind(bound, SocketAddr::new(address(1), 7_003), host).unwrap();
+    // Another listener has its port now, so that nothing of it is released here.
+    assert_eq!(engine.leave_port(listens).map(|it| it.address), Some(any(7_001)));
+    let serves_alone = engine.create(Service::TCP).unwrap();
+    engine.bind(serves_alone, any(7_004), host).unwrap();
+    engine.listen(serves_alone, 1, 0, host).unwrap();
     engine.device_removed(0, host, true);
-    assert_eq!(network.event(1), Event { id: bound, happened: Happened::DeviceRemoval });
+    let heard = [network.event(1), network.event(1)];
+    assert!(heard.iter().all(|it| it.happened == Happened::DeviceRemoval));
+    let heard = heard.map(|it| it.id);
+    assert!(heard.contains(&bound) && heard.contains(&serves_alone));
     network.no_events();
     let End { engine, host, .. } = &mut network.ends[1];
     assert_eq!(host.ids_at(PortSpace::Tcp, 7_001), [listens], "it keeps its port");
     assert!(!engine.is_removed(new) && engine.unbound(new).is_some());
+    assert!(host.ids_at(PortSpace::Tcp, 7_004).is_empty(), "no other has it");
     engine.bind(new, any(7_002), host).unwrap();
-    // Another listener has the port now, so that nothing of it is released here.
-    assert_eq!(engine.leave_port(listens).map(|it| it.address), Some(any(7_001)));
+    // No device is left, and that concerns it too.
+    engine.device_removed(0, host, false);
+    assert_eq!(network.event(1), Event { id: new, happened: Happened::DeviceRemoval });
+    network.no_events();
     network.destroy(1, listens);
     assert_eq!(network.ends[1].host.ids_at(PortSpace::Tcp, 7_001), [listens]);
     network.ends[1].host.release_slot((listens.0 >> 24) as u8);

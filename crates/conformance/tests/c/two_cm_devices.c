@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -258,6 +259,29 @@ static void a_listener_serves_all(void)
 	}
 	rdma_destroy_event_channel(other);
 	shown("a listener at the wildcard address serves both");
+}
+
+/* One of IPv4 and one of IPv6, without an address. Rules: CM-36, DEVS-14 */
+static void two_listeners_share_a_port(void)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET};
+	struct sockaddr_in6 any6 = {.sin6_family = AF_INET6};
+	struct rdma_cm_id *listens, *listens6, *ends[2];
+	int only = 1;
+
+	CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_bind_addr(listens, (struct sockaddr *)&any) && !rdma_listen(listens, 4));
+	any6.sin6_port = rdma_get_src_port(listens);
+	CHECK(!rdma_create_id(channel, &listens6, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_set_option(listens6, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only)));
+	CHECK(!rdma_bind_addr(listens6, (struct sockaddr *)&any6) && !rdma_listen(listens6, 4));
+	connect_by(listens, 1, ends);
+	end(ends);
+	CHECK(!rdma_destroy_id(listens6));
+	connect_by(listens, 1, ends);
+	end(ends);
+	CHECK(!rdma_destroy_id(listens));
+	shown("a listener serves both after another one of its port has ended");
 }
 
 /* Rules: DEVS-14 */
@@ -615,6 +639,66 @@ static void an_address_of_two_devices(void)
 	shown("of two devices with one address, ids get the first");
 }
 
+/* The second and the third device both have the second address, and the second goes. Rules: DEVS-14, DEVS-15 */
+static void one_with_a_shared_address_goes(void)
+{
+	struct ibv_context **all = rdma_get_devices(NULL);
+	struct rdma_cm_id *listens, *ends[2];
+
+	CHECK(all && all[2]);
+	CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP) && !rdma_listen(listens, 4));
+	wait_until_gone(all[1]);
+	device_of[1] = 2;
+	connect_by(listens, 1, ends);
+	send_a_message(ends);
+	end(ends);
+	CHECK(!rdma_destroy_id(listens));
+	rdma_free_devices(all);
+	shown("the other one of its address takes the requests");
+}
+
+/* The port of the second is down, so that no other device can serve. Rules: CM-46, DEVS-15 */
+static void the_only_one_that_serves_goes(void)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET};
+	struct rdma_cm_id *listens, *is_new;
+	struct rdma_cm_event *event;
+	uint16_t port;
+
+	CHECK(!rdma_create_id(channel, &is_new, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP) && !rdma_listen(listens, 4));
+	port = rdma_get_src_port(listens);
+	there = 1;
+	event = next(channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	CHECK(event->id == listens && !rdma_ack_cm_event(event));
+	any.sin_port = port;
+	CHECK(!rdma_bind_addr(is_new, (struct sockaddr *)&any));
+	CHECK(!rdma_destroy_id(listens) && !rdma_destroy_id(is_new));
+	shown("a listener that no device serves any more is told");
+}
+
+/* Both go. Rules: CM-46, DEVS-15 */
+static void both_go(void)
+{
+	struct without_address stay;
+	struct rdma_cm_id **ids = (struct rdma_cm_id **)&stay;
+	struct rdma_cm_event *event;
+	int i, j, heard = 0;
+
+	make_without_address(&stay);
+	there = 1;
+	for (i = 0; i < 4; i++) {
+		event = next(channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
+		for (j = 0; j < 4; j++)
+			heard |= (event->id == ids[j]) << j;
+		CHECK(!rdma_ack_cm_event(event));
+	}
+	CHECK(heard == 15);
+	for (i = 0; i < 4; i++)
+		CHECK(!rdma_destroy_id(ids[i]));
+	shown("ids without an address hear that no device is left");
+}
+
 /* Of two devices with the same addresses, the first goes. Rules: DEVS-11, DEVS-14, DEVS-15 */
 static void one_with_the_same_addresses_goes(void)
 {
@@ -647,6 +731,55 @@ static void one_with_the_same_addresses_goes(void)
 	shown("ids without an address go on at the other");
 }
 
+/* An id with a port whose event is taken and not acknowledged. */
+struct taken {
+	struct rdma_cm_id *id;
+	struct rdma_cm_event *event;
+	int is_acknowledged;
+};
+
+static void take_an_event(struct taken *taken)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET}, far = any;
+
+	/* There is no way to it here. */
+	CHECK(inet_pton(AF_INET, "203.0.113.9", &far.sin_addr) == 1);
+	CHECK(!rdma_create_id(channel, &taken->id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_bind_addr(taken->id, (struct sockaddr *)&any));
+	CHECK(!rdma_resolve_addr(taken->id, NULL, (struct sockaddr *)&far, 2000));
+	taken->event = next(channel, RDMA_CM_EVENT_ADDR_ERROR);
+}
+
+static void *destroy(void *of)
+{
+	struct taken *taken = of;
+
+	CHECK(!rdma_destroy_id(taken->id));
+	CHECK(__atomic_load_n(&taken->is_acknowledged, __ATOMIC_ACQUIRE));
+	return NULL;
+}
+
+/* Its end waits until the event is acknowledged. */
+static void its_end_waits(struct taken *taken)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = rdma_get_src_port(taken->id)};
+	struct rdma_cm_id *other;
+	pthread_t thread;
+	int i;
+
+	CHECK(!pthread_create(&thread, NULL, destroy, taken));
+	CHECK(!rdma_create_id(channel, &other, NULL, RDMA_PS_TCP));
+	/* The device has ended it. */
+	while (rdma_bind_addr(other, (struct sockaddr *)&any))
+		CHECK(errno == EADDRNOTAVAIL);
+	/* Time for a thread that does not wait. */
+	for (i = 0; i < 1000; i++)
+		sched_yield();
+	__atomic_store_n(&taken->is_acknowledged, 1, __ATOMIC_RELEASE);
+	CHECK(!rdma_ack_cm_event(taken->event) && !pthread_join(thread, NULL));
+	CHECK(!rdma_destroy_id(other));
+}
+
 /* The first goes, and is opened again. Rules: DEVS-12, DEVS-15, DEVS-16 */
 static void the_first_comes_back(void)
 {
@@ -655,13 +788,16 @@ static void the_first_comes_back(void)
 	struct sockaddr_in own = address_of(0);
 	struct without_address stay;
 	struct ibv_context *context;
+	struct taken taken = {0};
 
 	CHECK(devices && other && (context = ibv_open_device(devices[0])));
 	make_without_address(&stay);
+	take_an_event(&taken);
 	wait_until_gone(context);
 	CHECK(!ibv_open_device(devices[0]) && errno == EIO);
 	CHECK(!ibv_close_device(context));
 	CHECK((context = ibv_open_device(devices[0])));
+	its_end_waits(&taken);
 	they_go_on(&stay, 1);
 	end_without_address(&stay, 1);
 	CHECK(!rdma_create_id(channel, &stay.is_new, NULL, RDMA_PS_TCP));
@@ -677,7 +813,7 @@ int main(int argc, char **argv)
 {
 	const char *part = argc > 1 ? argv[1] : "";
 
-	if (strstr(part, "goes"))
+	if (strstr(part, "go"))
 		be_in_time();
 	CHECK((channel = rdma_create_event_channel()));
 	if (!strcmp(part, "goes")) {
@@ -686,6 +822,12 @@ int main(int argc, char **argv)
 		the_second_goes();
 	} else if (!strcmp(part, "shared")) {
 		an_address_of_two_devices();
+	} else if (!strcmp(part, "shared-goes")) {
+		one_with_a_shared_address_goes();
+	} else if (!strcmp(part, "alone-goes")) {
+		the_only_one_that_serves_goes();
+	} else if (!strcmp(part, "all-go")) {
+		both_go();
 	} else if (!strcmp(part, "same-goes")) {
 		one_with_the_same_addresses_goes();
 	} else if (!strcmp(part, "goes-and-comes")) {
@@ -697,6 +839,7 @@ int main(int argc, char **argv)
 		they_connect();
 		an_id_without_an_address_has_no_device();
 		a_listener_serves_all();
+		two_listeners_share_a_port();
 		events_come_as_they_happened();
 		descriptors_are_not_lost();
 		a_listener_moves_whole_or_not_at_all();

@@ -75,8 +75,8 @@ struct Id {
     reported: u32,
     /// The number of the last event about it.
     last: u64,
-    /// It has been told that its device is gone, and gets no events after that; or it stands in for another, and is not
-    /// told.
+    /// It has been told that its device is gone, and gets no events after that; or it is not told: it stands in for
+    /// another, or another has its port.
     removed: bool,
 }
 
@@ -131,10 +131,17 @@ impl Files {
         self.ids.insert(id, Id { file, uid, reported: 0, last: 0, removed: true });
     }
 
-    /// A listener stands in for no other any more.
-    pub(super) fn is_no_stand_in(&mut self, id: CommId) {
+    /// A listener, which may have stood in for another before, is told when its device goes.
+    pub(super) fn tell_of_removal(&mut self, id: CommId) {
         if let Some(it) = self.ids.get_mut(&id) {
             it.removed = false;
+        }
+    }
+
+    /// A listener is not told when its device goes, because another has its port.
+    pub(super) fn tell_nothing(&mut self, id: CommId) {
+        if let Some(it) = self.ids.get_mut(&id) {
+            it.removed = true;
         }
     }
 
@@ -220,9 +227,10 @@ impl Files {
         self.append(file, counted, delivered);
     }
 
-    /// Tells every id that its device is gone, except those told before.
-    pub(super) fn device_removed(&mut self) {
+    /// Tells every id that its device is gone, except those told before, and those that stay.
+    pub(super) fn device_removed(&mut self, stays: impl Fn(CommId) -> bool) {
         let untold = self.ids.iter().filter(|(_, it)| it.uid != 0 && !it.removed);
+        let untold = untold.filter(|(id, _)| !stays(**id));
         for (id, uid) in untold.map(|(id, it)| (*id, it.uid)).collect::<Vec<_>>() {
             let happened = Happened::DeviceRemoval;
             self.raise(id, Delivered { id: id.0, uid, gid_index: 0, happened });

@@ -64,8 +64,10 @@ pub struct Manager {
 enum Phase {
     /// It is of use.
     Serving,
-    /// It has gone, and its ids have been told.
+    /// It has gone, and the ids that belong to it have been told. Others of the program are left.
     Removed,
+    /// It has gone, and none is left. All ids have been told.
+    AllRemoved,
     /// It has gone, and a panic has left things half done. Nothing acts on them any more.
     Broken,
 }
@@ -170,22 +172,22 @@ impl Manager {
         self.records.touch_all(due);
     }
 
-    /// The device goes. Tells everybody concerned while messages can still be sent.
+    /// The device goes, or the last one of the program after it. Tells everybody concerned while messages can still be
+    /// sent.
     pub(super) fn device_removed(&mut self) {
-        if self.phase != Phase::Serving {
-            return;
+        let any_is_left = self.any_is_left();
+        match (self.phase, any_is_left) {
+            (Phase::Serving, true) => self.phase = Phase::Removed,
+            (Phase::Serving | Phase::Removed, false) => self.phase = Phase::AllRemoved,
+            _ => return,
         }
-        self.phase = Phase::Removed;
         let told = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(test)]
             assert!(!self.device.work.panics.load(Acquire), "a test wants it");
-            let several = self.device.options().is_one_of_several && !failure::has_failed();
-            match several {
-                true => self.leave_to_stand_ins(),
-                false => self.tell_heirs(),
-            }
+            self.leave_to_stand_ins(any_is_left);
+            self.announcements.clear();
             self.records.touch_all(self.engine.ids());
-            self.engine.device_removed(clock::steady(), &mut self.ports, several);
+            self.engine.device_removed(clock::steady(), &mut self.ports, any_is_left);
             self.settle();
             self.exchange.send_rest();
         }));
@@ -194,8 +196,14 @@ impl Manager {
             // all the same.
             std::mem::forget(panic);
             self.phase = Phase::Broken;
-            self.files.device_removed();
+            let stays = |id| any_is_left && self.engine.unbound(id).is_some();
+            self.files.device_removed(stays);
         }
+    }
+
+    /// Whether the program has a device, of those that it has been given, that was not removed.
+    pub(super) fn any_is_left(&self) -> bool {
+        failure::any_is_left(self.device.options().others)
     }
 
     /// These addresses belong to other interfaces now, or have other hardware addresses.

@@ -14,7 +14,7 @@ use transom_ibverbs::ibv_destroy_qp;
 
 const KIND_2A: Options = Options {
     number: 0,
-    is_one_of_several: false,
+    others: 0,
     port_is_down: false,
     interface: None,
     windows_2a: true,

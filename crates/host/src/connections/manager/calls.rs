@@ -82,10 +82,14 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// `EBADF` if there is no such file, `ENOMEM` if no id is left.
+    /// `EBADF` if there is no such file, `ENOMEM` if no id is left, `ENODEV` if the device is gone and the program has
+    /// others: the id is made at one of them, because nobody would find it here when the file gives up its part.
     pub fn create(&mut self, file: RawFd, uid: u64, service: Service) -> Result<CommId, Refused> {
         if !self.files.has(file) {
             return Err(Refused::NoFile);
+        }
+        if self.any_is_left() {
+            self.device.check().map_err(|_| Refused::DeviceFailed)?;
         }
         let id = self.engine.create(service)?;
         self.files.add(id, file, uid);

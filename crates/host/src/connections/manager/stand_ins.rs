@@ -2,7 +2,7 @@
 //!
 //! One listens at one device and has the port. At each of the others a listener stands in for it. All requests for the
 //! port come to the first. It hands those for addresses of another device to the stand-in there. If its device is
-//! removed, the first of the others has the port from then on.
+//! removed, the first of the others has the port from then on. If there is none, the program is told.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,28 +18,29 @@ use transom_wire::cm::{CommId, Mad, Receiver, ServiceId};
 use super::{Manager, Unbound};
 use crate::device::Device;
 
-/// The listeners here that serve together with others, by service.
+/// The listeners here that serve together with others. Several may have one service, each for a family of addresses.
 #[derive(Default)]
-pub(super) struct StandIns(HashMap<ServiceId, Together>);
+pub(super) struct StandIns(HashMap<CommId, Together>);
 
-/// A listener, and the others with their devices.
+/// The service of a listener, and the others with their devices.
 struct Together {
-    listener: CommId,
+    service: ServiceId,
     others: Vec<(CommId, Weak<Device>)>,
 }
 
 impl StandIns {
     /// A listener ends.
     pub(super) fn forget(&mut self, listener: CommId) {
-        self.0.retain(|_, it| it.listener != listener);
+        self.0.remove(&listener);
     }
 
-    /// The slot of the stand-in that takes a request for an address.
+    /// The slot of the device that takes a request for an address: the first that has it and is there.
     fn taker(&self, service: ServiceId, gid: &[u8; 16]) -> Option<u8> {
-        let mut devices =
-            self.0.get(&service)?.others.iter().filter_map(|(_, device)| device.upgrade());
-        let device = devices.find(|device| device.port().has(gid))?;
-        Some(device.process().announcer().slot)
+        let of_service = self.0.values().filter(|it| it.service == service);
+        let devices = of_service.flat_map(|it| &it.others).filter_map(|(_, it)| it.upgrade());
+        let takes = devices.filter(|device| device.check().is_ok() && device.port().has(gid));
+        let first = takes.min_by_key(|device| device.options().number)?;
+        Some(first.process().announcer().slot)
     }
 }
 
@@ -85,32 +86,43 @@ impl Manager {
         what: Unbound,
         others: &[(CommId, Arc<Device>)],
     ) {
+        let Some(service) = what.what.service() else { return };
         let others = others.iter().map(|(id, device)| (*id, Arc::downgrade(device)));
-        let together = Together { listener, others: others.collect() };
-        self.stand_ins.0.extend(what.what.service().map(|service| (service, together)));
+        self.stand_ins.0.insert(listener, Together { service, others: others.collect() });
     }
 
     /// Whether an id is a listener that serves together with others.
     pub fn serves_with_others(&self, id: CommId) -> bool {
-        self.stand_ins.0.values().any(|it| it.listener == id)
+        self.stand_ins.0.contains_key(&id)
     }
 
-    /// The device goes. The port of each listener here that has one goes to the first of those that stand in for it.
-    pub(super) fn leave_to_stand_ins(&mut self) {
-        for (_, Together { listener, others }) in self.stand_ins.0.drain() {
-            let mut there = others.iter().filter_map(|(id, device)| Some((*id, device.upgrade()?)));
-            let heir = there.find(|(_, device)| device.check().is_ok());
-            let Some((id, device)) = heir else { continue };
-            let Some(claim) = self.engine.leave_port(listener) else { continue };
-            // If they cannot be locked, requests find nobody until the program makes another listener.
-            if let Ok(mut table) = self.ports.table.lock() {
-                table.hand_over(&claim, id, device.process().announcer());
+    /// The device goes. The port of each listener here that has one goes to the first of those that stand in for it, if
+    /// any device is left. Without such an heir, the listener is told, also one that stood in for another before.
+    pub(super) fn leave_to_stand_ins(&mut self, any_is_left: bool) {
+        for (listener, Together { service, others }) in std::mem::take(&mut self.stand_ins.0) {
+            let others = others.iter().filter_map(|(id, it)| Some((*id, it.upgrade()?)));
+            let there: Vec<_> = others.filter(|_| any_is_left).collect();
+            // If they cannot be locked, nobody gets the port, and the listener is told.
+            let Ok(mut table) = self.ports.table.lock() else { continue };
+            let claims = service.port().map(|(space, port)| table.ports(space, port));
+            let has_port = claims.unwrap_or_default().iter().any(|it| it.claim.id == listener);
+            // An heir that goes after this check finds the port here, because it needs the lock too.
+            let heir = there.iter().find(|(_, device)| device.check().is_ok());
+            match heir {
+                None if has_port => self.files.tell_of_removal(listener),
+                _ => {
+                    let claim = self.engine.leave_port(listener);
+                    self.files.tell_nothing(listener);
+                    if let Some(((id, device), claim)) = heir.zip(claim) {
+                        table.hand_over(&claim, *id, device.process().announcer());
+                    }
+                }
             }
         }
     }
 
-    /// Has an id listen for which these others stand in at their devices. Those of them that a request waits for already get
-    /// it. If the id may not listen, nothing has changed for a listener that has its port.
+    /// Makes an id listen. These others stand in for it at their devices. Requests that wait already go to them. If the
+    /// id may not listen, nothing has changed for a listener that has its port.
     ///
     /// # Errors
     ///
@@ -136,19 +148,6 @@ impl Manager {
             }
         }
         listened
-    }
-
-    /// All devices fail. A stand-in that has got the port meanwhile is the listener that the program knows.
-    pub(super) fn tell_heirs(&mut self) {
-        for (service, Together { listener, .. }) in &self.stand_ins.0 {
-            let (Some((space, port)), Ok(mut table)) = (service.port(), self.ports.table.lock())
-            else {
-                continue;
-            };
-            if table.ports(space, port).iter().any(|it| it.claim.id == *listener) {
-                self.files.is_no_stand_in(*listener);
-            }
-        }
     }
 
     /// Hands a request for an address of another device to the stand-in there. False if there is none.

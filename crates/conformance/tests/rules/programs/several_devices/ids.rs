@@ -16,21 +16,29 @@ fn ids_of_two_devices() {
     let binary = binary.to_str().expect("a plain path");
     for link in ["", "wire"] {
         let mut command = installed.run(&ON_INTERFACES, &[binary]);
-        run(command.env("TRANSOM_LINK", link), 10);
+        run(command.env("TRANSOM_LINK", link), 11);
     }
     let shared = [&ON_INTERFACES[..], &["--device=transom2,netdev=eth1"]].concat();
     run(&mut installed.run(&shared, &[binary, "shared"]), 1);
-    let goes = |devices: &[&str], number, part, shows| {
+    let all_go = |devices: &[&str], numbers: &[u8], part, shows| {
         let printed = in_time(LIMIT, &|at| {
-            let fault = format!("--fault=device-removal,{at},device={number}");
-            installed.run(&[devices, &[fault.as_str()]].concat(), &[binary, part])
+            let fault = |number| format!("--fault=device-removal,{at},device={number}");
+            let faults: Vec<_> = numbers.iter().map(fault).collect();
+            let faults = faults.iter().map(String::as_str);
+            let options: Vec<_> = devices.iter().copied().chain(faults).collect();
+            installed.run(&options, &[binary, part])
         });
         assert_eq!(printed.output.matches("ok - ").count(), shows, "{printed:?}");
     };
+    let goes = |devices: &[&str], number, part, shows| all_go(devices, &[number], part, shows);
     goes(&ON_INTERFACES, 0, "goes", 4);
     goes(&ON_INTERFACES, 1, "second-goes", 1);
     goes(&["--devices=2"], 0, "same-goes", 1);
     goes(&ON_INTERFACES, 0, "goes-and-comes", 1);
+    goes(&shared, 1, "shared-goes", 1);
+    let down = [ON_INTERFACES[0], "--device=transom1,netdev=eth1,port=down"];
+    goes(&down, 0, "alone-goes", 1);
+    all_go(&ON_INTERFACES, &[0, 1], "all-go", 1);
     let line = format!("ip link delete eth0; {binary} missing");
     assert_eq!(installed.says(&ON_INTERFACES, &line), "ok - the second serves alone\n");
 }
