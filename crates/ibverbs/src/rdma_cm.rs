@@ -154,7 +154,11 @@ fn fetch(file: c_int, address: u64, n: usize) -> c_int {
             let command = Command::read(&own, address, n)?;
             loop {
                 let (part, has_event) = own.part_of_oldest_event()?;
-                fetched = events::fetch(&command.at(&part))?;
+                fetched = match events::fetch(&command.at(&part)) {
+                    // Another thread has given up this part meanwhile.
+                    Err(_) if !own.has_part(&part) => continue,
+                    fetched => fetched?,
+                };
                 // Another thread may have taken that one meanwhile, and then the next oldest may be elsewhere.
                 if fetched || !has_event {
                     return Ok(());

@@ -328,44 +328,52 @@ fn migrate(command: &Command<'_>, from: c_int, named: u32) -> Result<u32, Refusa
     let Ok(source) = File::of(from) else {
         return command.call(|it| it.migrate(from, CommId(named), command.file()));
     };
-    let to = |from: &Place| {
-        let part = command.own.part_at(from.part.adapter.clone())?;
-        Ok::<_, Refusal>(command.at(&part))
-    };
+    let numbers = numbers_to_move(command, &source, named)?;
+    if std::ptr::eq(command.own, &*source) {
+        return Ok(move_numbers(&numbers)?.wrapping_add(source.taken(named)));
+    }
+    if !source.places_of(named).is_empty() {
+        // Its events may be fetched as soon as it is there.
+        let places = numbers.iter().map(|(to, from)| Place { part: to.part.clone(), id: from.id });
+        command.own.set_places(named, places.collect());
+    }
+    let moved = move_numbers(&numbers).inspect_err(|_| drop(command.own.forget(named)))?;
+    let taken = source.forget(named).taken;
+    command.own.add_taken(named, taken);
+    Ok(moved.wrapping_add(taken))
+}
+
+/// The numbers of an id, each with the command at the part that gets it: first the one that it has now, then those that
+/// it has kept at other devices, and those that stand in for it there. If one cannot follow, for want of a descriptor,
+/// none moves: requests to it would come to a file where nobody knows it.
+fn numbers_to_move<'a>(
+    command: &Command<'a>,
+    source: &File,
+    named: u32,
+) -> Result<Vec<(Command<'a>, Place)>, Refusal> {
     let now = source.place_of(named)?;
-    let (there, file) = (to(&now)?, now.part.file);
-    // The numbers that it has kept at other devices, and those that stand in for it there. If one cannot follow, for
-    // want of a descriptor, none moves: requests to it would come to a file where nobody knows it.
-    let mut kept = Vec::new();
-    for from in source.places_of(named).into_iter().skip(1) {
-        match to(&from) {
-            Ok(there) => kept.push((there, from)),
-            Err(refusal) if from.part.adapter.device().check().is_ok() => return Err(refusal),
+    let id = now.id;
+    let kept = source.places_of(named).into_iter().filter(|it| it.id != id);
+    let mut numbers = Vec::new();
+    for from in std::iter::once(now).chain(kept) {
+        match command.own.part_at(from.part.adapter.clone()) {
+            Ok(part) => numbers.push((command.at(&part), from)),
             // Nothing comes from a device that is removed.
-            Err(_) => {}
+            Err(_) if from.id != id && from.part.is_removed() => {}
+            Err(refusal) => return Err(refusal),
         }
     }
-    let is_other = !std::ptr::eq(command.own, &*source);
-    if is_other && !source.places_of(named).is_empty() {
-        // Its events may be fetched as soon as it is there.
-        let place = |to: &Command<'_>, from: &Place| Place { part: to.part.clone(), id: from.id };
-        let now = std::iter::once(place(&there, &now));
-        let places = now.chain(kept.iter().map(|(to, from)| place(to, from)));
-        command.own.has_moved(named, places.collect());
-    }
-    let moved = there.call(|manager| manager.migrate(file, now.id, there.file()));
-    if is_other && moved.is_err() {
-        command.own.forget(named);
-    }
-    let taken = match is_other && moved.is_ok() {
-        true => source.forget(named).taken,
-        false => 0,
-    };
-    command.own.were_taken(named, taken);
-    let numbers = kept.iter().map(|(to, from)| {
+    Ok(numbers)
+}
+
+/// Moves the numbers of an id, if the first can be moved. How many of its events were taken.
+fn move_numbers(numbers: &[(Command<'_>, Place)]) -> Result<u32, Refusal> {
+    let [(to, now), kept @ ..] = numbers else { return Ok(0) };
+    let moved = to.call(|it| it.migrate(now.part.file, now.id, to.file()))?;
+    let kept = kept.iter().map(|(to, from)| {
         to.call(|it| it.migrate_number(from.part.file, from.id, to.file())).unwrap_or(0)
     });
-    Ok(numbers.fold(moved?.wrapping_add(taken), u32::wrapping_add))
+    Ok(kept.fold(moved, u32::wrapping_add))
 }
 
 /// Adds an event of the program's own to the events of an id.

@@ -151,16 +151,23 @@ impl<'a> Command<'a> {
         destination: Option<SocketAddr>,
     ) -> Result<Self, Refusal> {
         let Some(Named { at, named, id }) = self.id else { return Ok(self.clone()) };
-        let unbound = self.call(|manager| manager.unbound(self.file(), id))?;
-        let Some(unbound) = unbound else { return Ok(self.clone()) };
+        if self.call(|manager| manager.unbound(self.file(), id))?.is_none() {
+            return Ok(self.clone());
+        }
+        let _moves = self.own.moves();
+        let here = self.own.last_place_of(named)?;
+        let at_place = |place: Place| Self {
+            id: Some(Named { at, named, id: place.id }),
+            ..self.at(&place.part)
+        };
+        let unbound = here.part.call(|manager| manager.unbound(here.part.file, here.id))?;
+        let Some(unbound) = unbound else { return Ok(at_place(here)) };
         // An id that has the wildcard address begins where the kernel begins.
         let source = source.filter(|_| !unbound.has_port());
-        let other = other_device(&self.part, source, destination);
-        let Some(adapter) = other else { return Ok(self.clone()) };
-        let here = Place { part: self.part.clone(), id };
+        let other = other_device(&here.part, source, destination);
+        let Some(adapter) = other else { return Ok(at_place(here)) };
         let moved = self.own.move_id(named, &here, unbound, adapter)?;
-        let Some(Place { part, id }) = moved else { return Ok(self.clone()) };
-        Ok(Self { id: Some(Named { at, named, id }), ..self.at(&part) })
+        Ok(at_place(moved.unwrap_or(here)))
     }
 
     /// Whether its device was removed.
@@ -181,11 +188,11 @@ impl<'a> Command<'a> {
     /// The id of the command has ended. Ends its numbers where it was before it moved, and says how many of its events
     /// were taken there.
     pub(super) fn forget_id(&self) -> u32 {
-        let Some(Named { named, .. }) = self.id else { return 0 };
+        let Some(Named { named, id: ended, .. }) = self.id else { return 0 };
         let Moved { places, taken } = self.own.forget(named);
         let end =
             |Place { part, id }| part.call(|manager| manager.destroy(part.file, id)).unwrap_or(0);
-        places.into_iter().skip(1).map(end).fold(taken, u32::wrapping_add)
+        places.into_iter().filter(|place| place.id != ended).map(end).fold(taken, u32::wrapping_add)
     }
 
     /// Its device.

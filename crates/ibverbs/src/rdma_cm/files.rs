@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use transom_cm::Refused;
 use transom_host::Adapter;
 use transom_host::connections::source_towards;
@@ -38,6 +38,8 @@ pub(super) struct File {
     all: Mutex<Option<OwnedFd>>,
     parts: Mutex<Vec<Arc<Part>>>,
     places: Mutex<Places>,
+    /// A thread moves an id to another device.
+    moves: Mutex<()>,
 }
 
 impl File {
@@ -61,7 +63,8 @@ impl File {
         let numbers = [Some(first.file), all.as_ref().map(OwnedFd::as_raw_fd)];
         let descriptor = numbers[1].unwrap_or(first.file);
         let (all, parts) = (Mutex::new(all), Mutex::new(vec![first]));
-        let file = Self { descriptor, may_have_several, all, parts, places: Mutex::default() };
+        let (places, moves) = (Mutex::default(), Mutex::default());
+        let file = Self { descriptor, may_have_several, all, parts, places, moves };
         let mut files = FILES.lock();
         let stale: Vec<_> =
             numbers.iter().flatten().flat_map(|it| stale(&mut files, *it)).collect();
@@ -175,16 +178,25 @@ impl File {
         self.may_have_several
     }
 
-    /// The part that has the oldest event, and whether to look again if its event is gone. Any part if none has one, or if
-    /// there is one part only.
+    /// Whether a part is among its parts still.
+    pub(super) fn has_part(&self, part: &Arc<Part>) -> bool {
+        self.parts.lock().iter().any(|it| Arc::ptr_eq(it, part))
+    }
+
+    /// The part that has the oldest event, and whether to look again if its event is gone. Any part if none has one, or
+    /// if there is one part only.
     pub(super) fn part_of_oldest_event(&self) -> Result<(Arc<Part>, bool), Refusal> {
         if !self.may_have_several {
             return Ok((self.first()?, false));
         }
         let mut oldest = None;
         for part in self.parts() {
-            let number = part.adapter.connections().call(|it| it.oldest_event(part.file))?;
-            let number = number.unwrap_or(u64::MAX);
+            let number = part.adapter.connections().call(|it| it.oldest_event(part.file));
+            if number.is_err() && !self.has_part(&part) {
+                // Another thread has given it up, and there may be new ones.
+                return self.part_of_oldest_event();
+            }
+            let number = number?.unwrap_or(u64::MAX);
             if oldest.as_ref().is_none_or(|(least, _)| number < *least) {
                 oldest = Some((number, part));
             }
@@ -222,18 +234,28 @@ impl File {
     }
 
     /// An id is at the first of these places now, and has been at the others.
-    pub(super) fn has_moved(&self, named: u32, places: Vec<Place>) {
+    pub(super) fn set_places(&self, named: u32, places: Vec<Place>) {
         self.places.lock().set(named, places);
     }
 
     /// An id goes on at this one of its places.
-    pub(super) fn goes_on_at(&self, named: u32, id: CommId) {
+    pub(super) fn set_place(&self, named: u32, id: CommId) {
         self.places.lock().go_on_at(named, id);
     }
 
     /// So many of an id's events were taken where it is not known any more.
-    pub(super) fn were_taken(&self, named: u32, taken: u32) {
-        self.places.lock().were_taken(named, taken);
+    pub(super) fn add_taken(&self, named: u32, taken: u32) {
+        self.places.lock().add_taken(named, taken);
+    }
+
+    /// How many of an id's events were taken where it is not known any more.
+    pub(super) fn taken(&self, named: u32) -> u32 {
+        self.places.lock().taken(named)
+    }
+
+    /// Keeps other threads from moving an id, from the look where it is until it has moved.
+    pub(super) fn moves(&self) -> MutexGuard<'_, ()> {
+        self.moves.lock()
     }
 
     /// A number of an id ends. `end` says how many of its events were taken there.

@@ -47,11 +47,11 @@ pub(super) fn listen(command: &Command<'_>, id: CommId, backlog: i32) -> Result<
         })?;
     }
     // Its numbers there end with it, and a request that comes to one of them is a request to it.
-    command.own.has_moved(named, places.clone());
+    command.own.set_places(named, places.clone());
     let listened =
         command.call(|manager| manager.listen_with((command.file(), id, backlog), what, &others));
     if listened.is_err() {
-        command.own.has_moved(named, before);
+        command.own.set_places(named, before);
         for Place { part, id } in places.drain(known..) {
             let _ = part.call(|manager| manager.destroy(part.file, id));
         }

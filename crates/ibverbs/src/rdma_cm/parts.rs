@@ -76,8 +76,8 @@ pub(super) fn all_of(first: &Part) -> Result<OwnedFd, Refusal> {
     Ok(all)
 }
 
-/// Whether the descriptor is still the one that watches this part. That changes nothing: a forked child has the same set
-/// of descriptors as its parent.
+/// Whether the descriptor is still the one that watches this part. That changes nothing: a forked child has the same
+/// set of descriptors as its parent.
 pub(super) fn watches(all: &OwnedFd, part: &Part) -> bool {
     // SAFETY: as in `watch`.
     let one = unsafe { BorrowedFd::borrow_raw(part.file) };

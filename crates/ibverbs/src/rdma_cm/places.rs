@@ -1,7 +1,8 @@
 //! Where ids are that have moved to another device.
 //!
-//! Such an id has a number at each device that it has been at. The program goes on naming it by the first, and each
-//! device keeps its number until the id ends: events from there may still wait, and no other id may get it.
+//! Such an id has a number at each device that it has been at. The program goes on naming it by the first. Each device
+//! keeps its number until the id ends, or until the file gives up its part there: events from there may still wait, and
+//! no other id may get it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,11 +65,16 @@ impl Places {
     }
 
     /// So many of an id's events were taken where it is not known any more.
-    pub(super) fn were_taken(&mut self, named: u32, taken: u32) {
+    pub(super) fn add_taken(&mut self, named: u32, taken: u32) {
         if taken > 0 {
             let moved = self.moved.entry(named).or_default();
             moved.taken = moved.taken.wrapping_add(taken);
         }
+    }
+
+    /// How many of an id's events were taken where it is not known any more.
+    pub(super) fn taken(&self, named: u32) -> u32 {
+        self.moved.get(&named).map_or(0, |it| it.taken)
     }
 
     /// A number of an id ends. `end` says how many of its events were taken there.

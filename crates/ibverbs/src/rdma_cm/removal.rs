@@ -24,8 +24,14 @@ impl File {
         if !self.may_have_several() || !place.part.is_removed() {
             return Ok(place);
         }
+        let _moves = self.moves();
+        // Another thread may have moved it.
+        let place = self.last_place_of(named)?;
+        if !place.part.is_removed() {
+            return Ok(place);
+        }
         if let Some(heir) = self.places_of(named).into_iter().find(serves_on) {
-            self.goes_on_at(named, heir.id);
+            self.set_place(named, heir.id);
             return Ok(heir);
         }
         let unbound = place.part.call(|manager| manager.unbound(place.part.file, place.id));
@@ -35,6 +41,7 @@ impl File {
     }
 
     /// Moves an id that belongs to no device to this one. Where it is then, or `None` if it has got a device meanwhile.
+    /// The caller has [the lock](File::moves).
     pub(super) fn move_id(
         &self,
         named: u32,
@@ -48,14 +55,14 @@ impl File {
         let before = self.places_of(named);
         let from_here = before.is_empty().then(|| from.clone());
         let places = [now.clone()].into_iter().chain(from_here).chain(before.iter().cloned());
-        self.has_moved(named, places.collect());
+        self.set_places(named, places.collect());
         let other = (id, now.part.adapter.device().process().announcer());
         let Place { part, id: left } = from;
         let moved = part.call(|manager| manager.move_away(part.file, *left, unbound, other));
         if matches!(moved, Ok(true)) {
             return Ok(Some(now));
         }
-        self.has_moved(named, before);
+        self.set_places(named, before);
         now.part.call(|manager| manager.destroy(now.part.file, id))?;
         moved.map(|_| None)
     }
@@ -63,7 +70,8 @@ impl File {
     /// Gives up its part at a device that was removed, if nothing is left there that belongs to the device.
     fn let_go(&self, part: Arc<Part>) -> Result<(), Refusal> {
         let (ids, an_event_waits) = part.call(|manager| manager.contents(part.file))?;
-        let is_here = |id: &CommId| self.place_of(self.name_of(*id)).is_ok_and(|it| it.id == *id);
+        let is_here =
+            |id: &CommId| self.place_of(self.name_of(*id)).map_or(true, |it| it.id == *id);
         if an_event_waits || ids.iter().any(is_here) {
             return Ok(());
         }
