@@ -4,7 +4,7 @@
 //! and it must never read or write a file of ours there. So every descriptor kept open here has a high number.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -18,11 +18,6 @@ const NOT_STANDARD: i32 = 3;
 pub fn high(low: OwnedFd) -> OwnedFd {
     let duplicate = |first| rustix::io::fcntl_dupfd_cloexec(&low, first);
     duplicate(FIRST).or_else(|_: Errno| duplicate(NOT_STANDARD)).unwrap_or(low)
-}
-
-/// Whether a descriptor of ours has a high number.
-pub(crate) fn is_high(descriptor: impl AsFd) -> bool {
-    descriptor.as_fd().as_raw_fd() >= FIRST
 }
 
 /// Identifies a file. A program may close a descriptor of ours, and its number may then be another file's.

@@ -6,9 +6,10 @@
 use std::io;
 
 use parking_lot::Mutex;
+use transom_thread::uncancelled;
 
-use super::pipe::{PLACES, ROOM};
-use super::{Copier, Pipe, Source, find_here};
+use super::pipe::{PLACES, ROOM, Round};
+use super::{Copier, Source, find_here};
 use crate::fork::Owner;
 use crate::sanitizers;
 
@@ -32,8 +33,8 @@ impl<'a> Part<'a> {
 #[derive(Debug)]
 pub struct Reader {
     copier: Copier,
-    /// Empty between two readings. None if there is no good one.
-    pipe: Mutex<Option<Pipe>>,
+    /// Empty between two readings. None if there can be none.
+    pipe: Mutex<Option<Round>>,
     owner: Owner,
 }
 
@@ -42,7 +43,7 @@ impl Reader {
     pub fn new() -> io::Result<Self> {
         let (copier, owner) = (Copier::best()?, Owner::this());
         // A sanitizer would report bytes that the program has not written yet, as if it wrote them to a file.
-        let pipe = if sanitizers::are_told() { None } else { Pipe::out_of_the_way() };
+        let pipe = if sanitizers::are_told() { None } else { Round::new() };
         Ok(Self { copier, pipe: Mutex::new(pipe), owner })
     }
 
@@ -73,18 +74,33 @@ impl Reader {
 
     /// Reads parts that fit into the pipe together, or a single one.
     fn read_group(&self, group: &mut [&mut Part<'_>]) {
-        // A forked child has its parent's pipe.
-        if group[0].bytes.len() as u64 <= ROOM && !self.owner.is_another() {
-            let mut kept = self.pipe.lock();
-            if let Some(pipe) = &*kept {
-                if pipe.gather(group.iter_mut().map(|part| (part.place, &mut *part.bytes))) {
-                    return group.iter_mut().for_each(|part| part.is_read = true);
-                }
-                // It may hold bytes.
-                *kept = Pipe::out_of_the_way();
-            }
+        if !self.read_by_pipe(group) {
+            group.iter_mut().for_each(|part| self.copy(part));
         }
-        group.iter_mut().for_each(|part| self.copy(part));
+    }
+
+    fn read_by_pipe(&self, group: &mut [&mut Part<'_>]) -> bool {
+        // A forked child has its parent's pipe.
+        if group[0].bytes.len() as u64 > ROOM || self.owner.is_another() {
+            return false;
+        }
+        // Nobody waits for another thread, whose memory may come only when it is asked for.
+        let Some(mut kept) = self.pipe.try_lock() else { return false };
+        let Some(pipe) = &*kept else { return false };
+        let is_there = pipe.is_there();
+        if is_there && pipe.gather(group.iter_mut().map(|part| (part.place, &mut *part.bytes))) {
+            group.iter_mut().for_each(|part| part.is_read = true);
+            return true;
+        }
+        uncancelled(|| {
+            // It may hold bytes. It goes before the next one comes, which may have its number.
+            match (is_there, kept.take()) {
+                (true, old) => drop(old),
+                (false, old) => old.into_iter().for_each(Round::forget),
+            }
+            *kept = Round::new();
+        });
+        false
     }
 
     fn copy(&self, part: &mut Part<'_>) {
@@ -105,6 +121,8 @@ fn fitting(parts: &[&mut Part<'_>]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     fn readers() -> [Reader; 2] {
@@ -142,6 +160,29 @@ mod tests {
             assert!(reader.read(at(100), &mut bytes) && bytes == from[100..116], "{reader:?}");
             assert!(!reader.read(GONE, &mut bytes), "{reader:?}");
         }
+    }
+
+    #[test]
+    fn a_pipe_that_the_program_has_closed_touches_no_other_file() {
+        let reader = Reader::new().unwrap();
+        let from = [7_u8; 16];
+        let mut bytes = [0; 16];
+        let number = reader.pipe.lock().as_ref().expect("a pipe").number();
+        // Another pipe of the program's gets its number.
+        let (read, write) = io::pipe().unwrap();
+        // SAFETY: the reader's descriptor goes, as a program may have it do.
+        assert_eq!(unsafe { libc::dup2(write.as_raw_fd(), number) }, number);
+        drop(write);
+        assert!(reader.read(from.as_ptr() as u64, &mut bytes) && bytes == from);
+        assert!(reader.read(from.as_ptr() as u64, &mut bytes));
+        let mut waiting = 0;
+        // SAFETY: it asks how much there is to read.
+        unsafe { libc::ioctl(read.as_raw_fd(), libc::FIONREAD, &raw mut waiting) };
+        assert_eq!(waiting, 0, "nothing was written to it");
+        // SAFETY: it asks for flags. The program's file is still open.
+        assert_ne!(unsafe { libc::fcntl(number, libc::F_GETFD) }, -1);
+        // SAFETY: the test's own, from above.
+        unsafe { libc::close(number) };
     }
 
     #[test]
