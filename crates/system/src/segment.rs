@@ -226,6 +226,14 @@ pub enum RingKind {
 }
 
 impl Segment {
+    /// What changes with the layout.
+    #[cfg(test)]
+    pub(crate) const LAYOUT: [usize; 3] = [
+        size_of::<Layout>(),
+        std::mem::offset_of!(Header, has_latencies),
+        std::mem::offset_of!(Layout, catalog),
+    ];
+
     /// Makes this process's segment. [`Segment::publish`] ends its preparation.
     pub fn create() -> io::Result<Self> {
         let file = descriptor::high(rustix::fs::memfd_create("transom", MemfdFlags::CLOEXEC)?);

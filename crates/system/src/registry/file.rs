@@ -29,7 +29,7 @@ use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the layouts of the file and the segments. Change it with them: programs
 /// built from different versions must not meet.
-const VERSION: u32 = 30;
+const VERSION: u32 = 31;
 
 /// One process's slot.
 #[repr(C, align(4096))]
@@ -304,4 +304,22 @@ fn take_room(file: &OwnedFd, directory: &Path, offset: usize, length: usize) -> 
             io::Error::new(kind, format!("no room left for the registry in {path}: {error}"))
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::Segment;
+
+    #[test]
+    fn a_version_has_its_layouts() {
+        let layouts = [size_of::<Layout>(), size_of::<Slot>(), offset_of!(Slot, noted)];
+        let told = [layouts.as_slice(), &Segment::LAYOUT].concat();
+        assert_eq!(
+            told,
+            [7_368_704, 28_672, 320, 333_156_352, 444, 59_342_272],
+            "change VERSION with the layouts"
+        );
+        assert_eq!(VERSION, 31, "the layouts above are those of another version");
+    }
 }
