@@ -18,7 +18,7 @@ use transom_system::trust::Trusted;
 const DIGITS: usize = 16;
 
 /// How long one is kept that nobody takes.
-const KEPT: Duration = Duration::from_secs(7 * 86_400);
+const KEPT: Duration = Duration::from_secs(30 * 86_400);
 
 /// The variable with a directory to use instead of the usual places.
 const OVERRIDE: &str = transom_system::environment::LIB.name;
@@ -178,12 +178,14 @@ fn linked_in(parent: &Path, library: &Path, names: &[&str]) -> io::Result<PathBu
     let mut hasher = DefaultHasher::new();
     library.hash(&mut hasher);
     let name = format!("{:0DIGITS$x}", hasher.finish());
-    if !parent.join(private::name()).join(&name).exists() {
-        remove_orphans(&parent.join(private::name()));
-    }
     let directory = private::directory(parent, &name)?;
     if !is_plain(&directory) {
         return Err(io::Error::other("the loader does not take such a path"));
+    }
+    // A new one is empty. The one above it is this user's alone.
+    let is_new = fs::read_dir(&directory)?.next().is_none();
+    if let Some(directories) = directory.parent().filter(|_| is_new) {
+        remove_orphans(directories);
     }
     for name in names {
         let link = directory.join(name);
@@ -191,8 +193,8 @@ fn linked_in(parent: &Path, library: &Path, names: &[&str]) -> io::Result<PathBu
             private::replace(&directory, &link, |fresh| symlink(library, fresh))?;
         }
     }
-    // It is in use.
-    fs::File::open(&directory)?.set_modified(SystemTime::now())?;
+    // It is in use. Where that cannot be noted, it cannot be removed.
+    let _ = fs::File::open(&directory).and_then(|it| it.set_modified(SystemTime::now()));
     Ok(directory)
 }
 
