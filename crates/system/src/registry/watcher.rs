@@ -31,7 +31,7 @@ impl Registry {
     /// Makes the watcher of this number. The number is any that others are unlikely to have.
     pub fn make_watcher(&self, number: u64) -> io::Result<Watcher> {
         // What cannot be removed now, the next one removes.
-        let _ = self.remove_killed_watchers(SETTLED);
+        let _ = self.remove_killed_watchers();
         let path = self.watcher_path(number);
         Ok(Watcher { pipe: presence::make_pipe(&path)?, path })
     }
@@ -51,12 +51,12 @@ impl Registry {
 
     /// Removes the pipes of watchers that were killed, as all processes of a container are at its end. A younger pipe may
     /// be one that its watcher is about to open.
-    fn remove_killed_watchers(&self, older_than: Duration) -> io::Result<()> {
+    fn remove_killed_watchers(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.directory())?.flatten() {
             let path = entry.path();
             let is_pipe = entry.file_name().to_string_lossy().starts_with(PREFIX);
             let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
-            let is_settled = || age().is_some_and(|age| age >= older_than);
+            let is_settled = || age().is_some_and(|age| age >= SETTLED);
             // Its watcher has it open for reading as long as it lives.
             let is_left = || {
                 let opened = presence::open_pipe(&path, OFlags::WRONLY);
@@ -100,6 +100,8 @@ impl Drop for Watcher {
 mod tests {
     use std::os::fd::AsRawFd;
 
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
+
     use super::*;
 
     #[test]
@@ -132,9 +134,14 @@ mod tests {
         let Watcher { pipe, .. } = &killed;
         // SAFETY: the descriptor is open, and stays so as another file.
         unsafe { libc::dup3(registry.file.as_raw_fd(), pipe.as_raw_fd(), libc::O_CLOEXEC) };
-        registry.remove_killed_watchers(SETTLED).expect("the directory is there");
+        registry.remove_killed_watchers().expect("the directory is there");
         assert!(path.exists(), "it may be about to be opened");
-        registry.remove_killed_watchers(Duration::ZERO).expect("the directory is there");
+        for path in [&path, &lives.path] {
+            let long_ago = Timespec { tv_sec: 1, tv_nsec: 0 };
+            let times = Timestamps { last_access: long_ago, last_modification: long_ago };
+            rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).expect("its time is set");
+        }
+        registry.remove_killed_watchers().expect("the directory is there");
         assert!(!path.exists() && lives.path.exists());
     }
 }
