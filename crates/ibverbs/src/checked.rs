@@ -13,6 +13,7 @@ use transom_device::protection::Key;
 
 use crate::check::{buffer, id_of, is_on, on, rights, uses};
 use crate::context::Context;
+use crate::requests::{Linked, Requests};
 use crate::{bind_mw, cq, mw, post, qp, srq, watched};
 
 /// The operations of a new context. In a checked process, some of them are those of this module.
@@ -61,7 +62,7 @@ unsafe extern "C" fn post_send(
     let mut taken = requests.len();
     if answer != 0 {
         // SAFETY: as above. The list is readable up to the first refused request.
-        taken = unsafe { before(wr, first_bad, |wr| (*wr).next) }.min(taken);
+        taken = unsafe { before(wr, first_bad) }.min(taken);
         // SAFETY: null or writable, by the contract of this function.
         unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
     }
@@ -140,7 +141,7 @@ unsafe extern "C" fn post_recv(
     let answer = plain(&mut first_bad);
     if answer != 0 {
         // SAFETY: as above.
-        let taken = unsafe { before(wr, first_bad, |wr| (*wr).next) };
+        let taken = unsafe { before(wr, first_bad) };
         let refused = requests.get(taken..).unwrap_or_default();
         checker.tell(|ledger| ledger.receives_refused(qp.addr(), refused));
         // SAFETY: null or writable, by the contract of this function.
@@ -175,7 +176,7 @@ unsafe extern "C" fn post_srq_recv(
     let answer = plain(&mut first_bad);
     if answer != 0 {
         // SAFETY: as above.
-        let taken = unsafe { before(wr, first_bad, |wr| (*wr).next) };
+        let taken = unsafe { before(wr, first_bad) };
         let refused = requests.get(taken..).unwrap_or_default();
         checker.tell(|ledger| ledger.shared_receives_refused(srq.addr(), refused));
         // SAFETY: null or writable, by the contract of this function.
@@ -261,22 +262,20 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
 /// The number of elements of a list before `end`.
 ///
 /// # Safety
-/// The list is readable up to that one.
-unsafe fn before<T>(mut at: *mut T, end: *mut T, next: impl Fn(*mut T) -> *mut T) -> usize {
-    let mut count = 0;
-    while !at.is_null() && at != end {
-        at = next(at);
-        count += 1;
-    }
-    count
+/// The list is readable.
+unsafe fn before<T: Linked>(list: *mut T, end: *mut T) -> usize {
+    // SAFETY: by the contract of this function.
+    unsafe { Requests::of(list) }.take_while(|at| *at != end).count()
 }
 
 /// # Safety
 /// The list and what it points to is valid.
-pub(crate) unsafe fn sends(mut wr: *const ibv_send_wr, device: usize, call: &Call) -> Vec<Posted> {
+pub(crate) unsafe fn sends(list: *mut ibv_send_wr, device: usize, call: &Call) -> Vec<Posted> {
     let mut all = Vec::with_capacity(1);
     // SAFETY: by the contract of this function.
-    while let Some(request) = unsafe { wr.as_ref() } {
+    for wr in unsafe { Requests::of(list) } {
+        // SAFETY: as above.
+        let request = unsafe { &*wr };
         // SAFETY: as above.
         let mut buffers = unsafe { buffers(request.sg_list, request.num_sge) };
         let (sges, bytes) = (buffers.len() as u32, buffers.iter().map(|it| it.length).sum());
@@ -310,7 +309,6 @@ pub(crate) unsafe fn sends(mut wr: *const ibv_send_wr, device: usize, call: &Cal
             binds: unsafe { type2_bind(request, device) },
             call: *call,
         });
-        wr = request.next;
     }
     all
 }
@@ -331,10 +329,12 @@ unsafe fn type2_bind(request: &ibv_send_wr, device: usize) -> Option<Bind> {
 
 /// # Safety
 /// The list and what it points to is valid.
-unsafe fn receives(mut wr: *const ibv_recv_wr, call: &Call) -> Vec<Posted> {
+unsafe fn receives(list: *mut ibv_recv_wr, call: &Call) -> Vec<Posted> {
     let mut all = Vec::with_capacity(1);
     // SAFETY: by the contract of this function.
-    while let Some(request) = unsafe { wr.as_ref() } {
+    for wr in unsafe { Requests::of(list) } {
+        // SAFETY: as above.
+        let request = unsafe { &*wr };
         // SAFETY: as above.
         let buffers = unsafe { buffers(request.sg_list, request.num_sge) };
         all.push(Posted {
@@ -352,7 +352,6 @@ unsafe fn receives(mut wr: *const ibv_recv_wr, call: &Call) -> Vec<Posted> {
             binds: None,
             call: *call,
         });
-        wr = request.next;
     }
     all
 }

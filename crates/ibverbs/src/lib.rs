@@ -60,6 +60,7 @@ mod rdma_cm;
 mod records;
 mod rehearse;
 mod rehearsed;
+mod requests;
 mod sanitized;
 mod site;
 mod special_mr;

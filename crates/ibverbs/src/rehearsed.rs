@@ -12,6 +12,7 @@ use transom_rehearse::Provocation;
 use transom_system::rehearsal;
 
 use crate::cq::Queue;
+use crate::requests::{Linked, Requests};
 use crate::{cq, cq_ex, profile, qp, qp_ex, srq, wr};
 
 /// The operations without a rehearsal.
@@ -366,11 +367,12 @@ unsafe fn post_receives(
     unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
 }
 
-/// Posts the elements of a list up to the first one that is refused, with the errno for it. `next_of` is where an element names the next one.
+/// Posts the elements of a list up to the first one that is refused, with the errno for it. `next_of` is where an
+/// element names the next one.
 ///
 /// # Safety
 /// The list is valid; `bad` is null or writable.
-unsafe fn post_until<W>(
+unsafe fn post_until<W: Linked>(
     mut refused: impl FnMut(*mut W) -> Option<c_int>,
     list: *mut W,
     bad: *mut *mut W,
@@ -378,17 +380,16 @@ unsafe fn post_until<W>(
     plain: impl Fn(*mut W) -> c_int,
 ) -> c_int {
     // The last element that is posted, and the first one that is refused.
-    let (mut last, mut next) = (null_mut::<W>(), list);
-    let errno = loop {
-        if next.is_null() {
-            return plain(list);
+    let (mut last, mut found) = (null_mut::<W>(), None);
+    // SAFETY: the list is valid, by the contract of this function.
+    for wr in unsafe { Requests::of(list) } {
+        if let Some(errno) = refused(wr) {
+            found = Some((wr, errno));
+            break;
         }
-        if let Some(errno) = refused(next) {
-            break errno;
-        }
-        // SAFETY: the list is valid, by the contract of this function.
-        (last, next) = (next, unsafe { *next_of(next) });
-    };
+        last = wr;
+    }
+    let Some((next, errno)) = found else { return plain(list) };
     if !last.is_null() {
         // The list ends before the refused element, for as long as it is posted.
         // SAFETY: it is the caller's own list, which nobody else reads during the call.

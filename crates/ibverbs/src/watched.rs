@@ -10,6 +10,7 @@ use std::slice;
 use transom_abi::*;
 use transom_system::sanitizers::{self, Half, Posted};
 
+use crate::requests::Requests;
 use crate::sanitized::has_filled;
 use crate::{cq, post, srq};
 
@@ -36,10 +37,10 @@ pub(crate) unsafe extern "C" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     let _inside = sanitizers::inside();
-    let mut next = wr;
     // SAFETY: by the contract of this verb.
-    while let Some(wr) = unsafe { next.as_ref() } {
-        next = wr.next;
+    for wr in unsafe { Requests::of(wr) } {
+        // SAFETY: as above.
+        let wr = unsafe { &*wr };
         let name = match wr.opcode {
             IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV => "SEND",
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => "WRITE",
@@ -73,10 +74,11 @@ fn posted(half: Half, wr_id: u64, name: &'static str, sge: &ibv_sge) -> Posted {
 
 /// # Safety
 /// The list and what it points to is valid.
-unsafe fn note_receives(mut next: *const ibv_recv_wr) {
+unsafe fn note_receives(list: *mut ibv_recv_wr) {
     // SAFETY: by the contract of this function.
-    while let Some(wr) = unsafe { next.as_ref() } {
-        next = wr.next;
+    for wr in unsafe { Requests::of(list) } {
+        // SAFETY: as above.
+        let wr = unsafe { &*wr };
         // SAFETY: as above.
         let sges = unsafe { buffers(wr.sg_list, wr.num_sge) };
         let posted = sges.iter().map(|sge| posted(Half::Receive, wr.wr_id, "receive", sge));

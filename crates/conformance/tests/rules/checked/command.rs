@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use transom_check::{Gravity, Kind};
+use transom_conformance::c_programs::compile;
 use transom_conformance::checked::Checked;
 use transom_conformance::documents::{Document, root};
 use transom_conformance::processes::Scratch;
@@ -39,6 +40,16 @@ fn binary() -> &'static str {
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Rule: CHK-96
+#[test]
+fn a_list_that_leads_back_to_itself_fills_the_queue_as_ever() {
+    let scratch = Scratch::new("circular");
+    let program = compile(&scratch, "circular.c", "circular", &["-libverbs"]);
+    let program = program.to_str().expect("a path in UTF-8");
+    let (_, printed) = check(&[], &[program]);
+    assert_eq!(printed.output, "ended\n", "{printed:?}");
 }
 
 /// Rules: CHK-90, CHK-94

@@ -89,6 +89,16 @@ fn is_shown(name: &str, provocation: Provocation, runs: &str) {
     is_shown_by(&PROGRAM.1, name, provocation, runs);
 }
 
+/// Rule: REH-05
+#[test]
+fn a_list_that_leads_back_to_itself_fills_the_queue_as_ever() {
+    let scratch = Scratch::new("rehearsed-circular");
+    let program = compile(&scratch, "circular.c", "circular", &["-libverbs"]);
+    let program = program.to_str().expect("a path in UTF-8");
+    let (status, printed) = rehearse(&["--runs", "0"], &[program]);
+    assert_eq!(status, Some(0), "{printed:?}");
+}
+
 /// Its processes keep accounts of their own, beside the check of the rehearsal.
 ///
 /// Rules: REH-41, EXP-10
