@@ -61,6 +61,8 @@ pub struct Environment {
     pub full: Cell<bool>,
     /// The link takes plain SENDs as they are posted.
     pub at_once: Cell<bool>,
+    /// A queue whose wait is over waits on until then.
+    pub waits_on: Cell<Option<u64>>,
     /// The memory that is sent is gone, though its key still grants it.
     pub gone: Cell<bool>,
     /// The queue pair is another process's, as which it was looked at.
@@ -99,6 +101,7 @@ impl Environment {
             joins: Cell::new(0),
             full: Cell::new(false),
             at_once: Cell::new(false),
+            waits_on: Cell::new(None),
             gone: Cell::new(false),
             looked: OnceCell::new(),
             injections: RefCell::default(),
@@ -304,6 +307,10 @@ impl Process for Environment {
 
     fn now(&self) -> u64 {
         self.time.get()
+    }
+
+    fn waits_on(&self) -> Option<u64> {
+        self.waits_on.take()
     }
 
     fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {

@@ -16,6 +16,7 @@ use std::sync::atomic::{
 use std::sync::{Once, OnceLock};
 
 use transom_rehearse::{Decisions, Order, Place, Plan, Profile, Provocation};
+use transom_thread::uncancelled;
 
 use crate::environment::REHEARSE;
 use crate::say;
@@ -195,10 +196,12 @@ impl Rehearsal {
         }
         let mut options = OpenOptions::new();
         options.append(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
-        // There is no other place to report that it failed.
-        let _ = options
-            .open(&self.file)
-            .and_then(|mut file| file.write_all(format!("{place}\n").as_bytes()));
+        // Posts and polls write it, at which no thread is cancelled. There is no other place to report that it failed.
+        let _ = uncancelled(|| {
+            options
+                .open(&self.file)
+                .and_then(|mut file| file.write_all(format!("{place}\n").as_bytes()))
+        });
     }
 }
 

@@ -40,6 +40,23 @@ fn rnr_retries_are_counted() {
     }
 }
 
+/// Rule: REH-06
+#[test]
+fn a_queue_that_begins_late_waits_on_as_long_as_its_process_says() {
+    for waits_on in [false, true] {
+        let mut origin = origin_over_messages();
+        let end = origin.env.time.get() + 5_000;
+        origin.qp.requester.hold(end);
+        origin.env.waits_on.set(waits_on.then_some(end + 300));
+        origin.post_send(1, SEND, 0);
+        origin.pass_in_silence(5_000);
+        if waits_on {
+            origin.pass_in_silence(300);
+        }
+        assert_eq!(origin.env.messages().len(), 1);
+    }
+}
+
 /// With `retry_cnt` n a request is sent n + 1 times, and given up after another wait: one, two, and then four
 /// timeouts each.
 /// Rules: RN-06, RN-07

@@ -38,6 +38,10 @@ fn most_rehearsals_of_a_bug_fail_within_two_hundred_runs() {
         let binary = compiled(&scratch, &file);
         let binary = binary.to_str().expect("a path in UTF-8");
         let hosts = if file == "hosts" { two_hosts() } else { None };
+        if file == "hosts" && hosts.is_none() {
+            println!("skipped: {file} {name}, for want of two hosts");
+            continue;
+        }
         let words = hosts.iter().flat_map(|(_, words)| words).map(|it| &**it);
         let program: Vec<_> = words.chain([binary, &name, "wrong"]).collect();
         let median = median(&scratch.path().join(format!("{file}-{name}")), &program);

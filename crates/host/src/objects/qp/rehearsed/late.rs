@@ -7,19 +7,34 @@ use transom_system::threads::Moment;
 
 use super::Rehearsed;
 
-/// A wait is never longer by less than this, in nanoseconds.
+/// A wait that goes on lasts at least so much longer, in nanoseconds.
 const LEAST: u64 = 50_000;
+/// A wait goes on for so long at most, in nanoseconds: the thread may get a processor seldom, and no program is to run
+/// into a time-out of its own.
+const LONGEST: u64 = 100_000_000;
 
-/// The last wait of a send queue: how long it was to be, and when in the life of the posting thread it began.
+/// The last wait of a send queue.
 #[derive(Debug, Default)]
-pub(super) struct Late(Mutex<Option<(u64, Moment)>>);
+pub(super) struct Late(Mutex<Option<Wait>>);
+
+#[derive(Debug)]
+struct Wait {
+    /// How long it was to be, in nanoseconds.
+    length: u64,
+    /// When it ends in any case.
+    latest: u64,
+    /// When in the life of the posting thread it began.
+    moment: Moment,
+}
 
 impl Late {
     /// Has the send queue begin no request for so many nanoseconds, unless it waits already.
     pub(super) fn begin(&self, requester: &mut Requester, wait: u64) {
         if !requester.is_held() {
-            *self.0.lock() = Moment::now().map(|moment| (wait, moment));
-            requester.hold(clock::steady() + wait);
+            let now = clock::steady();
+            let latest = now + LONGEST;
+            *self.0.lock() = Moment::now().map(|moment| Wait { length: wait, latest, moment });
+            requester.hold(now + wait);
         }
     }
 }
@@ -30,10 +45,15 @@ impl Rehearsed {
     #[cold]
     pub(in super::super) fn waits_on(&self) -> Option<u64> {
         let mut late = self.late.0.lock();
-        let lacks = late.as_ref().and_then(|(wait, moment)| moment.lacks(*wait));
-        if lacks.is_none() {
+        let now = clock::steady();
+        let goes_on = late.as_ref().filter(|wait| now < wait.latest);
+        let end = goes_on.and_then(|wait| {
+            let lacks = wait.moment.lacks(wait.length)?;
+            Some((now + lacks.max(LEAST)).min(wait.latest))
+        });
+        if end.is_none() {
             *late = None;
         }
-        Some(clock::steady() + lacks?.max(LEAST))
+        end
     }
 }

@@ -12,6 +12,7 @@ use transom_device::protection::RemoteAddress;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Body, SendOp, SendRequest};
 use transom_rehearse::Provocation;
+use transom_thread::uncancelled;
 
 use super::super::QueuePair;
 use super::super::services::At;
@@ -177,7 +178,8 @@ impl QueuePair {
     /// The early pieces of a message that arrived have landed.
     pub(in super::super) fn wait_between_pieces(&self) {
         if let Some(rehearsed) = self.rehearsed() {
-            thread::sleep(Duration::from_nanos(rehearsed.placement.pause.load(Relaxed)));
+            let pause = Duration::from_nanos(rehearsed.placement.pause.load(Relaxed));
+            uncancelled(|| thread::sleep(pause));
         }
     }
 }
