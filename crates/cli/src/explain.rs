@@ -69,7 +69,7 @@ null. A refusal that happened several times has several lines. A refused access 
     kind       region, null_region, window_1, window_2a, window_2b
     state      valid (a region, or a bound window), free (a window), changing
     base       its first address, as requests name it
-    length     its bytes
+    length     its bytes; null if it covers all addresses
     access     the rights it grants, a list
     pd         its protection domain
     qp         the queue pair that bound it (windows)

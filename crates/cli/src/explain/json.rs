@@ -197,7 +197,7 @@ struct RefusedAccess<'a> {
     address: Option<Exact>,
     length: u64,
     key: Option<u32>,
-    outside_by: Option<u64>,
+    outside_by: Option<Exact>,
     qp: u32,
     peer_qp: Option<u32>,
     pd: u32,
@@ -212,7 +212,7 @@ struct Object {
     kind: &'static str,
     state: &'static str,
     base: Exact,
-    length: u64,
+    length: Option<u64>,
     access: Vec<&'static str>,
     pd: u32,
     qp: Option<u32>,
@@ -247,7 +247,7 @@ impl<'a> RefusedAccess<'a> {
             address: has_range.then_some(Exact(attempt.address)),
             length: attempt.length,
             key: has_key.then_some(attempt.key.0),
-            outside_by: outside_by(record),
+            outside_by: outside_by(record).map(Exact),
             qp: attempt.qp,
             peer_qp: (record.peer != 0).then_some(record.peer),
             pd: attempt.pd,
@@ -278,7 +278,7 @@ impl Object {
                 State::Changing => "changing",
             },
             base: Exact(object.base),
-            length: object.length,
+            length: length(object),
             access: names(object.access),
             pd: object.pd,
             qp: is_window.then_some(object.qp),
@@ -286,6 +286,11 @@ impl Object {
             age_ns: age,
         }
     }
+}
+
+/// The bytes of a region or window. None for one of all addresses.
+fn length(object: &Snapshot) -> Option<u64> {
+    Some(object.length).filter(|length| *length != u64::MAX)
 }
 
 /// How many bytes past its end or before its start the range lies.
@@ -381,7 +386,7 @@ pub(super) mod tests {
         let expected = json!({
             "time_ns": "5", "pid": 7, "process": "p", "alive": false, "device": "ended", "lost": 0, "role": "target",
             "reason": "past_end", "code": 8, "rule": "RA-33", "operation": "read",
-            "address": "18446744073709551551", "length": 32, "key": 0xdead_be01_u32, "outside_by": 16,
+            "address": "18446744073709551551", "length": 32, "key": 0xdead_be01_u32, "outside_by": "16",
             "qp": 0x10_0001, "peer_qp": 0x10_0002, "pd": 3, "qp_access": ["REMOTE_READ"],
             "room": null,
             "object": {

@@ -124,7 +124,7 @@ fn span(span: &Span, qp: Option<u32>) -> Value {
         "kind": kind,
         "key": span.key,
         "base": Exact(span.base),
-        "length": span.length,
+        "length": Some(span.length).filter(|length| *length != u64::MAX),
         "access": access,
     });
     if let Some(qp) = qp.filter(|qp| *qp != 0) {

@@ -369,13 +369,20 @@ impl Process {
         self.closed(packets, event);
         let (lane, track) = self.memory.take(packets);
         let kind = named::kind(event.code);
-        let title = Title::Once(format!("{kind} {:#x}, {} bytes", event.key, event.length));
+        let covers_all = event.length == u64::MAX;
+        let bytes = match covers_all {
+            true => "all addresses".to_owned(),
+            false => format!("{} bytes", event.length),
+        };
+        let title = Title::Once(format!("{kind} {:#x}, {bytes}", event.key));
         let mut arguments = vec![
             ("key", Argument::Hex(event.key.into())),
             ("address", Argument::Hex(event.address)),
-            ("bytes", Argument::Number(event.length)),
             ("rights", Argument::Text(named::rights(event.detail & 0xffff_ffff))),
         ];
+        if !covers_all {
+            arguments.insert(2, ("bytes", Argument::Number(event.length)));
+        }
         if event.qp != 0 {
             arguments.push(("queue pair", Argument::Hex(event.qp.into())));
         }

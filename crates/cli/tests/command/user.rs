@@ -166,7 +166,7 @@ fn explain_gives_every_number_of_a_refusal() {
     assert_eq!(outside["reason"], "past_end");
     assert_eq!(outside["rule"], "RA-33");
     assert_eq!(outside["length"], 32);
-    assert_eq!(outside["outside_by"], 16);
+    assert_eq!(outside["outside_by"], "16");
     let rights = serde_json::json!(["REMOTE_WRITE", "REMOTE_READ"]);
     assert_eq!(outside["object"]["access"], rights);
     let base = number(&outside["object"]["base"]).unwrap();
