@@ -78,10 +78,14 @@ impl Compilation<'_> {
         let fresh = work.0.join("program");
         self.run(self.arguments, &fresh);
         fs::rename(&fresh, &compiled).expect("a name in our own folder");
-        // Earlier ones are of no use any more.
+        // Earlier ones are of no use any more, but to a test that just takes one.
+        let is_old = |entry: &fs::DirEntry| {
+            let age = entry.metadata().ok().and_then(|it| it.modified().ok()?.elapsed().ok());
+            age.is_some_and(|age| age > Duration::from_secs(3600))
+        };
         for entry in fs::read_dir(&folder).expect("our own folder").flatten() {
             let other = entry.file_name();
-            if other.to_string_lossy().starts_with(&purpose) && other != *name {
+            if other.to_string_lossy().starts_with(&purpose) && other != *name && is_old(&entry) {
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -99,6 +103,8 @@ impl Compilation<'_> {
     fn purpose(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.compiler, self.arguments).hash(&mut hasher);
+        // It stands in what debuggers read.
+        std::env::current_dir().expect("a folder that stays").hash(&mut hasher);
         hasher.finish()
     }
 
@@ -111,8 +117,10 @@ impl Compilation<'_> {
             let file = fs::metadata(path).expect("it is there");
             (file.ino(), file.size(), file.mtime(), file.mtime_nsec()).hash(&mut hasher);
         }
-        // It stands in what debuggers read.
-        std::env::current_dir().expect("a folder that stays").hash(&mut hasher);
+        // An update may bring another compiler behind this one, and other libraries.
+        if let Ok(packages) = fs::metadata("/var/lib/dpkg/status") {
+            packages.mtime().hash(&mut hasher);
+        }
         fs::read(text).expect("the preprocessor has written it").hash(&mut hasher);
         hasher.finish()
     }
