@@ -288,6 +288,7 @@ pub fn fork_once(holds: impl FnOnce() -> bool) {
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(!holds())) };
     }
+    assert!(child > 0, "no process could be made");
     let mut status = 0;
     // SAFETY: the status is this function's own.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);

@@ -23,8 +23,9 @@ fn packets_that_are_too_long_for_their_way_are_told_of() {
         ip("link set lo up");
         let pair = Pair::rc(Link::Wire);
         let (qa, qb) = (pair.a.qp(IBV_QPT_RC), pair.b.qp(IBV_QPT_RC));
+        // A quarter of a second: on a busy machine the first message needs some time.
         let soon =
-            ibv_qp_attr { path_mtu: IBV_MTU_4096, timeout: 8, retry_cnt: 1, ..usual_attr(qb) };
+            ibv_qp_attr { path_mtu: IBV_MTU_4096, timeout: 16, retry_cnt: 1, ..usual_attr(qb) };
         bring_up(qa, &soon);
         bring_up(qb, &ibv_qp_attr { path_mtu: IBV_MTU_4096, ..usual_attr(qa) });
         ip("link set lo mtu 1500");
