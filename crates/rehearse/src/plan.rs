@@ -266,6 +266,25 @@ mod tests {
         assert!(seeds.iter().any(|it| count(it) > places.len() / 4));
     }
 
+    /// Each host reads the plan for itself, and places may be given in one process.
+    /// Rule: REH-29
+    #[test]
+    fn the_numbers_of_two_hosts_are_equal_and_scattered() {
+        let numbers = |plan: Plan| {
+            let read: Plan = plan.to_string().parse().unwrap();
+            let decisions = read.decisions();
+            let number = |nth| decisions.number(Provocation::ScatteredNumbers, nth) as u16;
+            (0..64).map(number).collect::<Vec<_>>()
+        };
+        let ours = numbers(all(7));
+        for process in [0, 1] {
+            let here = Place { process, ..place(Provocation::ScatteredNumbers, 0, 3) };
+            assert_eq!(numbers(Plan { places: Some([here].into()), ..all(7) }), ours);
+        }
+        assert!(ours.windows(2).all(|two| two[0].abs_diff(two[1]) > 1));
+        assert_ne!(numbers(all(8)), ours);
+    }
+
     /// Rule: REH-01
     #[test]
     fn moments_become_rarer_with_the_number_of_the_operation_and_never_end() {
