@@ -409,8 +409,10 @@ static void meet_another(void)
         char port[8];
 
         snprintf(port, sizeof port, "%d", ntohs(any.sin_port));
-        if (plain)
+        if (plain) {
             execl(plain, plain, "other", port, NULL);
+            _exit(1);
+        }
         other_at(port);
     }
     peer = accept(listener, NULL, NULL);
