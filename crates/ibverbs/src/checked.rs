@@ -10,6 +10,7 @@ use transom_abi::*;
 use transom_check::Call;
 use transom_check::ledger::{Bind, Buffer, Posted, Thing};
 use transom_device::protection::Key;
+use transom_system::sanitizers;
 
 use crate::check::{buffer, id_of, is_on, on, rights, uses};
 use crate::context::Context;
@@ -252,11 +253,12 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
             let arm = |holds| cq::arm(queue, solicited_only, holds);
             checker.arms(cq.addr(), &queue.cq, solicited_only, arm);
         };
+        sanitizers::released();
         // SAFETY: as above.
         return unsafe { cq::arm_by(cq, arm) };
     }
     // SAFETY: by the contract of this function.
-    unsafe { cq::req_notify_cq(cq, solicited_only) }
+    unsafe { watched::req_notify_cq(cq, solicited_only) }
 }
 
 /// The number of elements of a list before `end`.

@@ -45,6 +45,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
                 *cq_context = context;
                 sanitized::has_filled(cq);
                 sanitized::has_filled(cq_context);
+                sanitized::event_taken();
                 if let Some(checker) = check::on() {
                     checker.got(cq::owner(Event::Completion, found));
                 }

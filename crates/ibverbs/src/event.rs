@@ -37,6 +37,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
                 // SAFETY: by the contract of this verb.
                 unsafe { event.write(delivered) };
                 sanitized::has_filled(event);
+                sanitized::event_taken();
                 return 0;
             }
             // An event of an object destroyed meanwhile is dropped.

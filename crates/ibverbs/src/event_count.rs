@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use transom_check::ledger::Owner;
 
-use crate::{check, wrong};
+use crate::{check, sanitized, wrong};
 
 /// After this time, a program has most likely forgotten to acknowledge its events.
 const LONG: Duration = Duration::from_secs(1);
@@ -23,14 +23,20 @@ impl EventCount {
     }
 
     pub(crate) fn acknowledged(&self, count: u64) {
+        sanitized::tells(self);
         let mut left = self.unacknowledged.lock();
         *left = left.saturating_sub(count);
         self.changed.notify_all();
     }
 
-    /// Whether everything delivered is acknowledged.
+    /// Whether everything delivered is acknowledged. If it is, what threads did before they acknowledged comes before
+    /// what the caller does.
     pub(crate) fn is_settled(&self) -> bool {
-        *self.unacknowledged.lock() == 0
+        let settled = *self.unacknowledged.lock() == 0;
+        if settled {
+            sanitized::is_told(self);
+        }
+        settled
     }
 
     /// Waits until everything delivered is acknowledged. If that takes long, it reports this once.

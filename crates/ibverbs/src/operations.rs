@@ -30,7 +30,7 @@ pub(crate) fn operations(device: *mut ibv_device) -> verbs_context {
             bind_mw: Some(bind_mw::bind_mw),
             dealloc_mw: Some(mw::dealloc_mw),
             poll_cq: Some(told_or(cq::poll_cq, watched::poll_cq)),
-            req_notify_cq: Some(cq::req_notify_cq),
+            req_notify_cq: Some(told_or(cq::req_notify_cq, watched::req_notify_cq)),
             post_srq_recv: Some(told_or(srq::post_srq_recv, watched::post_srq_recv)),
             post_send: Some(told_or(post::post_send, watched::post_send)),
             post_recv: Some(told_or(post::post_recv, watched::post_recv)),

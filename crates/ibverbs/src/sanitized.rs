@@ -1,6 +1,8 @@
-//! Reports of every verb to the program's sanitizer: its begin, its end, and the memory that it has written.
+//! Reports of every verb to the program's sanitizer: its begin, its end, and the memory that it has written. What a verb
+//! puts in order between threads of the program, [`tells`] and [`is_told`] say by an address that stands for it.
 
 use transom_system::sanitizers::{self, Inside};
+pub(crate) use transom_system::sanitizers::{is_told, polled as event_taken, tells};
 
 /// A running verb that is neither a post nor a poll. It ends when this is dropped.
 pub(crate) struct Verb {

@@ -1,5 +1,5 @@
-//! Posts and polls of a program that a sanitizer watches (`transom_system::sanitizers`). They call the plain verbs, and
-//! tell the sanitizer what the device may do with the program's memory. In any other program,
+//! Posts, polls and the arming of queues, of a program that a sanitizer watches (`transom_system::sanitizers`). They
+//! call the plain verbs, and tell the sanitizer what the device may do with the program's memory. In any other program,
 //! [`operations`](crate::operations) has the plain verbs.
 
 use std::ffi::c_int;
@@ -139,6 +139,15 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
         polled.iter().for_each(has_completed);
     }
     count
+}
+
+/// # Safety
+/// As of [`cq::req_notify_cq`].
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // Another thread may get the event.
+    sanitizers::released();
+    // SAFETY: by the contract of this verb.
+    unsafe { cq::req_notify_cq(cq, solicited_only) }
 }
 
 /// Fields of a completion that are not defined if its status is an error (`ibv_poll_cq(3)`).

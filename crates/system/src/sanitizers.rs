@@ -287,7 +287,7 @@ pub fn posted(qp: Option<u32>, half: Half) {
     }
 }
 
-/// The program has polled, and there are completions.
+/// The program has polled, and there are completions. Or it has got an event.
 pub fn polled() {
     if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
         fibers::polled(tsan);
@@ -305,6 +305,21 @@ pub fn peers_are_told() {
 pub fn peers_have_told() {
     if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
         fibers::peers_have_told(tsan);
+    }
+}
+
+/// All that this thread has done so far comes before what a thread does that [is told](is_told()) of the same address
+/// later. `what` stands for it.
+pub fn tells<T>(what: *const T) {
+    if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
+        fibers::tells(tsan, what.cast());
+    }
+}
+
+/// What other threads did before they [told](tells()) this comes before what this thread does from now on.
+pub fn is_told<T>(what: *const T) {
+    if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
+        fibers::is_told(tsan, what.cast());
     }
 }
 

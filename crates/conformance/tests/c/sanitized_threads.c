@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "cm.h"
 
@@ -296,6 +297,77 @@ static void while_another(void *(*has_it)(void *))
 static void changed_while_it_is_sent(void) { while_another(sends_it); }
 static void changed_while_it_is_received(void) { while_another(receives_into_it); }
 
+/* Changes it, then says so by the sockets. */
+static void *hands_it_over(void *unused)
+{
+    change(shared);
+    send_all(near, "over", 4);
+    __atomic_store_n(&has_looked, 1, __ATOMIC_RELAXED);
+    return unused;
+}
+
+/* At the sockets over which it is handed, or at others, which have nothing. */
+static void while_polling(void (*polls)(int socket), int at_others)
+{
+    struct pollfd entry = {.events = POLLIN};
+    pthread_t thread;
+
+    connect_sockets();
+    entry.fd = far;
+    CHECK(!rpoll(&entry, 1, 0));
+    connect_sockets();
+    shared = calloc(1, SIZE);
+    CHECK(!pthread_create(&thread, NULL, hands_it_over, NULL));
+    while (!__atomic_load_n(&has_looked, __ATOMIC_RELAXED))
+        ;
+    polls(at_others ? entry.fd : far);
+    change(shared);
+    CHECK(!pthread_join(thread, NULL));
+}
+
+static void polls_until_it_comes(int socket)
+{
+    struct pollfd entry = {.fd = socket, .events = POLLIN};
+
+    CHECK(rpoll(&entry, 1, -1) == 1 && entry.revents == POLLIN);
+}
+
+static void selects_until_it_comes(int socket)
+{
+    fd_set set;
+
+    FD_ZERO(&set);
+    FD_SET(socket, &set);
+    CHECK(rselect(socket + 1, &set, NULL, NULL, NULL) == 1);
+}
+
+/* Nothing has come there, and a pipe has room. */
+static void polls_and_hears_of_a_pipe(int socket)
+{
+    struct pollfd entries[2] = {{.fd = socket, .events = POLLIN}, {.events = POLLOUT}};
+    int ends[2];
+
+    CHECK(!rpoll(NULL, 0, 0) && !rpoll(entries, 1, 0));
+    CHECK(!pipe(ends));
+    entries[1].fd = ends[1];
+    CHECK(rpoll(entries, 2, -1) == 1 && !entries[0].revents);
+}
+
+static void selects_and_hears_nothing(int socket)
+{
+    struct timeval now = {0, 0};
+    fd_set set;
+
+    FD_ZERO(&set);
+    FD_SET(socket, &set);
+    CHECK(!rselect(socket + 1, &set, NULL, NULL, &now));
+}
+
+static void right_poll(void) { while_polling(polls_until_it_comes, 0); }
+static void right_select(void) { while_polling(selects_until_it_comes, 0); }
+static void poll_heard_of_a_pipe(void) { while_polling(polls_and_hears_of_a_pipe, 1); }
+static void select_heard_nothing(void) { while_polling(selects_and_hears_nothing, 1); }
+
 #define CASE(name) { #name, name }
 static const struct {
     const char *name;
@@ -305,6 +377,10 @@ static const struct {
     CASE(changed_before_it_completed),
     CASE(right_end),
     CASE(acknowledged_before_another_looked),
+    CASE(right_poll),
+    CASE(right_select),
+    CASE(poll_heard_of_a_pipe),
+    CASE(select_heard_nothing),
     CASE(right_sockets),
     CASE(changed_while_it_is_sent),
     CASE(changed_while_it_is_received),

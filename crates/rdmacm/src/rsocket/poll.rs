@@ -20,11 +20,14 @@ const PAST: Wrong = Wrong::invalid("timeout is below 0");
 /// Events that are reported even if the program does not ask for them.
 const ALWAYS: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
 
+/// The rsockets of a call, with their positions.
+type Sockets = Vec<(usize, Arc<Socket>)>;
+
 /// The descriptors of a call.
 struct Polled<'a> {
     fds: &'a mut [pollfd],
-    /// The rsockets among them, with their positions.
-    sockets: Vec<(usize, Arc<Socket>)>,
+    /// The rsockets among them.
+    sockets: Sockets,
     /// The entries for the system's `poll`. For an rsocket, they ask whether anything has happened to it.
     asked: Vec<pollfd>,
     /// This thread's registration at each rsocket while it sleeps. There is room for all.
@@ -176,7 +179,12 @@ fn room<T>(count: usize) -> Result<Vec<T>, Wrong> {
     Ok(room)
 }
 
-fn poll(fds: &mut [pollfd], mut asked: Vec<pollfd>, deadline: Deadline) -> Result<c_int, Wrong> {
+/// Returns how many have events, and the rsockets among all.
+fn poll(
+    fds: &mut [pollfd],
+    mut asked: Vec<pollfd>,
+    deadline: Deadline,
+) -> Result<(c_int, Sockets), Wrong> {
     asked.extend_from_slice(fds);
     let mut sockets = Vec::new();
     for (at, entry) in fds.iter_mut().enumerate() {
@@ -191,10 +199,18 @@ fn poll(fds: &mut [pollfd], mut asked: Vec<pollfd>, deadline: Deadline) -> Resul
         }
     }
     let waiters = room(sockets.len())?;
-    let polled = Polled { fds: &mut *fds, sockets, asked, waiters }.wait(deadline);
+    let mut polled = Polled { fds: &mut *fds, sockets, asked, waiters };
+    let count = polled.wait(deadline);
+    let sockets = polled.sockets;
     fds.iter().for_each(|entry| sanitized::written(&raw const entry.revents));
-    sanitized::is_told(&SOCKETS);
-    polled
+    Ok((count?, sockets))
+}
+
+/// The program is told of an event of an rsocket, if there is one. Only then may it rely on what its peer did before.
+fn tell(fds: &[pollfd], sockets: &[(usize, Arc<Socket>)], has_event: impl Fn(&pollfd) -> bool) {
+    if sockets.iter().any(|(at, _)| has_event(&fds[*at])) {
+        sanitized::is_told(&SOCKETS);
+    }
 }
 
 /// `poll(2)` for rsockets and other descriptors.
@@ -221,7 +237,9 @@ pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -
             Ok(milliseconds) => Deadline::after(Some(Duration::from_millis(milliseconds))),
             Err(_) => Deadline::Never,
         };
-        poll(fds, asked, deadline)
+        let (count, sockets) = poll(fds, asked, deadline)?;
+        tell(fds, &sockets, |entry| entry.revents != 0);
+        Ok(count)
     });
     answered(c"rpoll", polled).unwrap_or(-1)
 }
@@ -274,10 +292,13 @@ pub unsafe extern "C" fn rselect(
             }
         }
         let asked = room(fds.len())?;
-        poll(&mut fds, asked, deadline)?;
+        let (_, sockets) = poll(&mut fds, asked, deadline)?;
         if fds.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
             return Err(Wrong::new(libc::EBADF, "a set has a descriptor that is not open"));
         }
+        tell(&fds, &sockets, |entry| {
+            SETS.iter().any(|(asks, tells)| entry.events & asks != 0 && entry.revents & tells != 0)
+        });
         let mut count = 0;
         for (set, (asks, tells)) in sets.into_iter().zip(SETS) {
             // Go by entry, not by set: a set may have room for no more than `nfds` descriptors.

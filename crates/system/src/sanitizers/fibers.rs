@@ -8,7 +8,7 @@
 //! | [`Sync::Posted`], of a half | by a post to it | before it touches memory |
 //! | [`Sync::PostedShared`] | by a post to a shared receive queue | by every receive half |
 //! | [`Sync::Done`], of a half | when it has touched memory, or a peer in this process has for it | by a poll of its completion; by the half of a peer in this process |
-//! | [`Sync::AnyPosted`] | by every post, verb and command to the connection manager | before a peer's access; by every poll that finds something, and every event |
+//! | [`Sync::AnyPosted`] | by every post, verb, arming of a queue, and command to the connection manager | before a peer's access; by every poll that finds something, and every event |
 //! | [`Sync::AnyRemote`] | by a peer's access | by every poll that finds something, and every event |
 //! | [`Sync::AnyDone`] | with [`Sync::Done`] | by verbs that end something |
 //!
@@ -82,6 +82,18 @@ fn acquire(tsan: &ThreadSanitizer, sync: Sync) {
 fn release(tsan: &ThreadSanitizer, sync: Sync) {
     // SAFETY: as above.
     unsafe { (tsan.release)(sync.address()) };
+}
+
+/// What this thread has done comes before an [`is_told`] of the address.
+pub(super) fn tells(tsan: &ThreadSanitizer, what: *const c_void) {
+    // SAFETY: it keeps a note of the address.
+    unsafe { (tsan.release)(what) };
+}
+
+/// What threads did before they [told](tells) of the address comes before what this thread does.
+pub(super) fn is_told(tsan: &ThreadSanitizer, what: *const c_void) {
+    // SAFETY: as above.
+    unsafe { (tsan.acquire)(what) };
 }
 
 /// The fiber of each half that has touched memory.

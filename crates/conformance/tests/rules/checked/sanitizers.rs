@@ -1,5 +1,6 @@
-//! What sanitizers see of the device: `sanitized.c`, compiled with each of them. And of librdmacm: `sanitized_cm.c`,
-//! `sanitized_sockets.c`, `sanitized_threads.c`, and programs without a mistake.
+//! What sanitizers see of the device: `sanitized.c`, compiled with each of them. Of events of verbs:
+//! `sanitized_events.c`. And of librdmacm: `sanitized_cm.c`, `sanitized_sockets.c`, `sanitized_threads.c`, and programs
+//! without a mistake.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
@@ -303,6 +304,17 @@ fn the_thread_sanitizer_sees_the_same_over_the_wire() {
 static THREADS: LazyLock<Sanitized> =
     LazyLock::new(|| Sanitized::of_source("sanitized_threads", "thread", RDMACM));
 
+/// Rules: CHK-82, CHK-87
+#[test]
+fn the_thread_sanitizer_knows_what_events_of_verbs_hand_over() {
+    let events = Sanitized::of_source("sanitized_events", "thread", &LIBRARIES);
+    events.reports(&[(
+        "acknowledged_by_one_that_does_not_have_it",
+        &["data race", "#0 change", " gets_completion "],
+    )]);
+    events.is_silent_in(&["right_completion_event", "right_asynchronous_event"]);
+}
+
 /// Rules: CHK-97
 #[test]
 fn the_thread_sanitizer_sees_what_threads_do_to_what_librdmacm_has() {
@@ -311,13 +323,21 @@ fn the_thread_sanitizer_sees_what_threads_do_to_what_librdmacm_has() {
         ("acknowledged_before_another_looked", &["data race", "#0 looks_at_it"]),
         ("changed_while_it_is_sent", &["data race", "#0 change", " sends_it "]),
         ("changed_while_it_is_received", &["data race", "#0 change", " receives_into_it "]),
+        ("poll_heard_of_a_pipe", &["data race", "#0 change", " hands_it_over "]),
+        ("select_heard_nothing", &["data race", "#0 change", " hands_it_over "]),
     ]);
 }
 
 /// Rules: CHK-87, CHK-97
 #[test]
 fn the_thread_sanitizer_is_silent_where_rdma_cm_and_sockets_hand_over() {
-    THREADS.is_silent_in(&["right_connection", "right_end", "right_sockets"]);
+    THREADS.is_silent_in(&[
+        "right_connection",
+        "right_end",
+        "right_sockets",
+        "right_poll",
+        "right_select",
+    ]);
 }
 
 /// Rules: CHK-87, CHK-97
