@@ -22,6 +22,13 @@ pub(super) fn listen(command: &Command<'_>, id: CommId, backlog: i32) -> Result<
     }
     let what = command.call(|manager| manager.about_to_listen(command.file(), id))?;
     let Some(what) = what else { return listen() };
+    let moves = command.own.moves();
+    let place = command.own.last_place_of(named)?;
+    if place.id != id {
+        // Another thread has moved it.
+        drop(moves);
+        return self::listen(&command.at(&place.part), place.id, backlog);
+    }
     let before = command.own.places_of(named);
     let mut places = before.clone();
     if places.is_empty() {
