@@ -115,6 +115,17 @@ pub enum Side {
 /// The interface that each end of a [`VethPair`] has.
 pub const INTERFACE: &str = "wire0";
 
+/// Two hosts, if this one can make them.
+pub fn two_hosts() -> Option<VethPair> {
+    let why = match VethPair::new(1500) {
+        Ok(pair) if is_root() => return Some(pair),
+        Ok(_) => "only root enters the namespaces by nsenter".to_owned(),
+        Err(why) => why,
+    };
+    eprintln!("skipped: {why}");
+    None
+}
+
 /// Two namespaces joined by a veth pair, each with one address of each family.
 #[derive(Debug)]
 pub struct VethPair {
@@ -154,6 +165,16 @@ impl VethPair {
             Side::Near => &self.near,
             Side::Far => &self.far,
         }
+    }
+
+    /// What stands before a program that runs on both: it is on the far one, and finds the near one by the path in
+    /// `OTHER_HOST`. Each time it runs, its processes are the first on their hosts.
+    pub fn before_a_program(&self) -> Vec<String> {
+        const ANEW: &str = "mount -t tmpfs tmpfs /dev/shm && exec \"$0\" \"$@\"";
+        let [near, far] = [Side::Near, Side::Far].map(|side| self.space(side).path());
+        let (far, near) = (format!("--net={far}"), format!("OTHER_HOST={near}"));
+        let words = ["unshare", "--mount", "sh", "-c", ANEW, "nsenter", &far, "env", &near];
+        words.map(str::to_owned).to_vec()
     }
 
     /// The address of this end.

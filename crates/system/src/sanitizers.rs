@@ -44,6 +44,8 @@ struct Work {
     qp: u32,
     half: Half,
     peer: u32,
+    /// Whether the peer is of this host. Queue pairs of two hosts may have equal numbers.
+    peer_is_of_this_host: bool,
     /// The peer's request, if it is known.
     operation: Option<Operation>,
     /// If the peer's own queue pair sends on this thread: that queue pair, and the one it sends to.
@@ -65,7 +67,9 @@ impl Work {
         let reads = self.operation == Some(Operation::Read);
         match self.sender {
             Some((qp, peer)) if !self.is_atomic() && reads == (access == Access::Write) => {
-                Self { qp, half: Half::Send, peer, operation: None, sender: None }
+                let here =
+                    Self { peer_is_of_this_host: true, operation: None, sender: None, ..self };
+                Self { qp, half: Half::Send, peer, ..here }
             }
             _ => self,
         }
@@ -108,18 +112,24 @@ pub fn are_told() -> bool {
 #[must_use]
 pub struct Working(Box<Option<Work>>);
 
-/// This thread begins to work for a half of a queue pair with this peer. `None` if there is no sanitizer.
+/// This thread begins to work for a half of a queue pair with this peer, which may be of this host. `None` if there is
+/// no sanitizer.
 #[inline]
-pub fn work(qp: u32, half: Half, peer: u32) -> Option<Working> {
-    if are_told() { Some(begin_work(qp, half, peer)) } else { None }
+pub fn work(
+    qp: u32,
+    half: Half,
+    peer: u32,
+    is_of_this_host: impl FnOnce() -> bool,
+) -> Option<Working> {
+    if are_told() { Some(begin_work(qp, half, peer, is_of_this_host())) } else { None }
 }
 
 #[cold]
-fn begin_work(qp: u32, half: Half, peer: u32) -> Working {
+fn begin_work(qp: u32, half: Half, peer: u32, peer_is_of_this_host: bool) -> Working {
     let before = WORK.get();
     let sender = before.filter(|it| it.half == Half::Send && half == Half::Receive);
     let sender = sender.map(|it| (it.qp, it.peer));
-    WORK.set(Some(Work { qp, half, peer, operation: None, sender }));
+    WORK.set(Some(Work { qp, half, peer, peer_is_of_this_host, operation: None, sender }));
     Working(Box::new(before))
 }
 

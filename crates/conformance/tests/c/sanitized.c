@@ -1,7 +1,10 @@
 /* What sanitizers see of the device: each case but those named right_* has one mistake in its use of memory.
    Compiled with the sanitizer that is to see it, or plainly, for valgrind. */
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -23,6 +26,8 @@
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
+/* The device to open. */
+static int device;
 
 /* What one end of a connection tells the other. */
 struct end {
@@ -37,7 +42,7 @@ static void open_device(void)
     struct ibv_device_attr attr;
 
     CHECK(list && list[0]);
-    context = ibv_open_device(list[0]);
+    context = ibv_open_device(list[device]);
     CHECK(context);
     ibv_free_device_list(list);
     CHECK(!ibv_query_device(context, &attr));
@@ -59,11 +64,20 @@ static struct ibv_qp *make(void)
     return qp;
 }
 
+/* The index of an IPv4 address that other hosts reach, if there is one. */
+static int gid_index;
+
 static struct end end_of(struct ibv_qp *qp, struct ibv_mr *mr)
 {
     struct end end = { .qp = qp->qp_num, .rkey = mr->rkey, .address = (uintptr_t)mr->addr };
 
-    CHECK(!ibv_query_gid(context, 1, 0, &end.gid));
+    while (getenv("OTHER_HOST")) {
+        CHECK(!ibv_query_gid(context, 1, gid_index, &end.gid));
+        if (end.gid.raw[10] == 0xff && end.gid.raw[12] != 127)
+            return end;
+        gid_index++;
+    }
+    CHECK(!ibv_query_gid(context, 1, gid_index, &end.gid));
     return end;
 }
 
@@ -78,7 +92,10 @@ static void join(struct ibv_qp *qp, struct end *to)
     attr = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = to->qp,
         .max_dest_rd_atomic = 1, .min_rnr_timer = 1,
-        .ah_attr = { .port_num = 1, .is_global = 1, .grh.dgid = to->gid },
+        .ah_attr = {
+            .port_num = 1, .is_global = 1,
+            .grh = { .dgid = to->gid, .sgid_index = gid_index, .hop_limit = 1 },
+        },
     };
     CHECK(!ibv_modify_qp(qp, &attr,
                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -388,13 +405,19 @@ static void other_at(const char *port)
     struct sockaddr_in any = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(atoi(port)),
     };
+    const char *elsewhere = getenv("OTHER_HOST");
 
     peer = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(!connect(peer, (struct sockaddr *)&any, sizeof any));
+    if (elsewhere) {
+        const int host = open(elsewhere, O_RDONLY | O_CLOEXEC);
+
+        CHECK(host >= 0 && !setns(host, CLONE_NEWNET));
+    }
     other();
 }
 
-/* The other process may be one without the sanitizer. */
+/* The other process may be one without the sanitizer, or on another host. */
 static void meet_another(void)
 {
     struct sockaddr_in any = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -466,6 +489,49 @@ static void told_by_nothing(void)
     look_until_it_is_there(there + 3);
     complete(1);
     wait(NULL);
+}
+
+/* Two queue pairs of this process, one of them at another device. That it has changed orders nothing. */
+static int has_changed;
+
+static void *writes_it(void *unused)
+{
+    while (!__atomic_load_n(&has_changed, __ATOMIC_RELAXED))
+        ;
+    post_it(near, IBV_WR_RDMA_WRITE, mine, SIZE, &remote);
+    complete(1);
+    return unused;
+}
+
+static void changed_before_another_wrote_it(void)
+{
+    struct ibv_port_attr port;
+    struct ibv_cq *queue;
+    pthread_t thread;
+    struct end end;
+
+    CHECK(!setenv("TRANSOM_DEVICES", "one;two", 1));
+    open_device();
+    near = make();
+    here = calloc(1, SIZE);
+    mine = covers(here, SIZE);
+    end = end_of(near, mine);
+    queue = cq;
+    device = 1;
+    open_device();
+    far = make();
+    there = calloc(1, SIZE);
+    theirs = covers(there, SIZE);
+    remote = end_of(far, theirs);
+    cq = queue;
+    join(near, &remote);
+    join(far, &end);
+    CHECK(near->qp_num >> 16 != far->qp_num >> 16);
+    CHECK(!pthread_create(&thread, NULL, writes_it, NULL));
+    change(there);
+    CHECK(!ibv_query_port(context, 1, &port));
+    __atomic_store_n(&has_changed, 1, __ATOMIC_RELAXED);
+    CHECK(!pthread_join(thread, NULL));
 }
 
 static void freed_before_a_write(void)
@@ -633,6 +699,7 @@ static const struct {
     CASE(right_told_by_a_socket, 0),
     CASE(right_told_by_a_message, 0),
     CASE(told_by_nothing, 0),
+    CASE(changed_before_another_wrote_it, 0),
     CASE(freed_before_a_write, 0),
     CASE(freed_before_a_read, 0),
     CASE(freed_before_an_atomic, 0),

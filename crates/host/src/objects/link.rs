@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use transom_device::execution::Segmentation;
 use transom_device::qp::Service;
-use transom_net::{MAX_COPIED, MAX_PAYLOAD, Path, Peer};
+use transom_net::{DevicePort, MAX_COPIED, MAX_PAYLOAD, Path, Peer};
+use transom_system::addresses::gid;
 
 /// Where a queue pair's requests go.
 #[derive(Clone, Default)]
@@ -31,6 +32,15 @@ impl Link {
     /// Whether this link carries packets to this address.
     pub(crate) fn leads_to(&self, address: IpAddr) -> bool {
         matches!(self, Self::Wire(path) if path.destination == address)
+    }
+
+    /// Whether the other end is of this host.
+    pub(crate) fn is_within_host(&self, port: &DevicePort) -> bool {
+        match self {
+            Self::None => false,
+            Self::Loopback | Self::Local(_) => true,
+            Self::Wire(path) => port.is_here(&gid(path.destination)),
+        }
     }
 
     /// The way that this link splits messages for queue pairs of a service.

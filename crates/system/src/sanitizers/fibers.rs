@@ -7,22 +7,26 @@
 //! |---|---|---|
 //! | [`Sync::Posted`], of a half | by a post to it | before it touches memory |
 //! | [`Sync::PostedShared`] | by a post to a shared receive queue | by every receive half |
-//! | [`Sync::Done`], of a half | when it has touched memory, or a peer in this process has for it | by a poll of its completion; by the half of a peer in this process |
-//! | [`Sync::AnyPosted`] | by every post, verb, arming of a queue, and command to the connection manager | before a peer's access; by every poll that finds something, and every event |
-//! | [`Sync::AnyRemote`] | by a peer's access | by every poll that finds something, and every event |
+//! | [`Sync::Done`], of a half | when it, or a peer in this process, has touched memory | by a poll; by a peer in this process |
+//! | [`Sync::AnyPosted`] | by posts, verbs, arming, commands to rdma_cm | before a peer's access; by polls and events |
+//! | [`Sync::AnyRemote`] | by a peer's access | by polls and events |
 //! | [`Sync::AnyDone`] | with [`Sync::Done`] | by verbs that end something |
+//!
+//! A poll orders if it finds a completion: of [`Sync::Done`], the one of that half.
 //!
 //! A peer may have heard in other ways than by a queue pair that it may access memory now, and the program that it has
 //! done so. Of these the sanitizer knows sockets: to it all sockets of a process are one thing, which a write releases
 //! and a read acquires. So an access of a peer's reads and writes nothing at a socket of ours. Of a peer in this process
 //! the sanitizer knows all that it has heard, and nothing of this is needed: two of them that change the same memory
-//! are ordered only by what the program has them wait for.
+//! are ordered only by what the program has them wait for. A peer is in this process if it is of this host and this
+//! process has made a queue pair of its number, at whichever of its devices.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{LazyLock, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -44,33 +48,41 @@ enum Sync {
     AnyDone,
 }
 
-/// Addresses of ours that nothing else uses: four words for each queue pair, and some more.
-static ADDRESSES: LazyLock<usize> = LazyLock::new(|| {
-    // SAFETY: a new mapping; nobody reads or writes it.
-    let room = unsafe {
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        libc::mmap(null_mut(), ROOM, libc::PROT_READ, kind, -1, 0)
-    };
-    if room == libc::MAP_FAILED { 0 } else { room as usize }
-});
+/// Addresses of ours that nothing else uses, of each device: four words for each of its queue pairs. The number of a
+/// queue pair begins with that of its device.
+static OF_DEVICES: [OnceLock<usize>; 256] = [const { OnceLock::new() }; 256];
+/// The same of what is no queue pair's.
+static OF_ALL: OnceLock<usize> = OnceLock::new();
 const WORD: usize = 8;
-const OTHERS: usize = (u16::MAX as usize + 1) * 4 * WORD;
-const ROOM: usize = OTHERS + 4096;
+
+fn room(addresses: &OnceLock<usize>, words: usize) -> usize {
+    *addresses.get_or_init(|| {
+        // SAFETY: a new mapping; nobody reads or writes it.
+        let room = unsafe {
+            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(null_mut(), words * WORD, libc::PROT_READ, kind, -1, 0)
+        };
+        if room == libc::MAP_FAILED { 0 } else { room as usize }
+    })
+}
 
 impl Sync {
     fn address(self) -> *const c_void {
         let of = |qp: u32, half, which| {
-            (usize::from(qp as u16) * 4 + which + usize::from(half == Half::Receive)) * WORD
+            let [_, device, ..] = qp.to_be_bytes();
+            let index = usize::from(qp as u16) * 4 + which + usize::from(half == Half::Receive);
+            room(&OF_DEVICES[usize::from(device)], (usize::from(u16::MAX) + 1) * 4) + index * WORD
         };
-        let offset = match self {
+        let of_all = |index| room(&OF_ALL, 4) + index * WORD;
+        let address = match self {
             Self::Posted(qp, half) => of(qp, half, 0),
             Self::Done(qp, half) => of(qp, half, 2),
-            Self::AnyPosted => OTHERS,
-            Self::AnyRemote => OTHERS + WORD,
-            Self::AnyDone => OTHERS + 2 * WORD,
-            Self::PostedShared => OTHERS + 3 * WORD,
+            Self::AnyPosted => of_all(0),
+            Self::AnyRemote => of_all(1),
+            Self::AnyDone => of_all(2),
+            Self::PostedShared => of_all(3),
         };
-        (*ADDRESSES + offset) as *const c_void
+        address as *const c_void
     }
 }
 
@@ -96,17 +108,23 @@ pub(super) fn is_told(tsan: &ThreadSanitizer, what: *const c_void) {
     unsafe { (tsan.acquire)(what) };
 }
 
-/// The fiber of each half that has touched memory.
+/// The fiber of each half of the queue pairs of this process, and of other halves that have touched its memory.
 static FIBERS: LazyLock<Mutex<HashMap<(u32, Half), Fiber>>> = LazyLock::new(Mutex::default);
+/// The process that has them. In a forked child its parent's queue pairs are another process's.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Clone, Copy)]
-struct Fiber(*mut c_void);
+struct Fiber {
+    context: *mut c_void,
+    /// Whether the queue pair is of this process.
+    is_ours: bool,
+}
 
 // SAFETY: the sanitizer lets any thread switch to a fiber, one at a time; a half works on one thread at a time.
 unsafe impl Send for Fiber {}
 
-/// That of a half; `None` if there are too many.
-fn fiber(tsan: &ThreadSanitizer, qp: u32, half: Half) -> Option<Fiber> {
+/// That of a half; `None` if there are too many. If it is new, `is_ours` says whether it is of this process.
+fn fiber(tsan: &ThreadSanitizer, qp: u32, half: Half, is_ours: bool) -> Option<Fiber> {
     let mut fibers = FIBERS.lock();
     if let Some(fiber) = fibers.get(&(qp, half)) {
         return Some(*fiber);
@@ -121,9 +139,9 @@ fn fiber(tsan: &ThreadSanitizer, qp: u32, half: Half) -> Option<Fiber> {
     let name = CString::new(format!("QP {qp:#08x} ({kind})")).ok()?;
     // SAFETY: the name is copied.
     let fiber = unsafe {
-        let fiber = (tsan.create_fiber)(0);
-        (tsan.set_fiber_name)(fiber, name.as_ptr());
-        Fiber(fiber)
+        let context = (tsan.create_fiber)(0);
+        (tsan.set_fiber_name)(context, name.as_ptr());
+        Fiber { context, is_ours }
     };
     fibers.insert((qp, half), fiber);
     if fibers.len() == MOST {
@@ -135,6 +153,12 @@ fn fiber(tsan: &ThreadSanitizer, qp: u32, half: Half) -> Option<Fiber> {
     Some(fiber)
 }
 
+/// Whether the peer is a queue pair of this process.
+fn is_peer_here(work: &Work) -> bool {
+    let peer = (work.peer, work.half.other());
+    work.peer_is_of_this_host && FIBERS.lock().get(&peer).is_some_and(|fiber| fiber.is_ours)
+}
+
 /// Does on a fiber what the half at work does to memory of the program.
 pub(super) fn touch(
     tsan: &ThreadSanitizer,
@@ -143,9 +167,9 @@ pub(super) fn touch(
     length: u64,
     access: Access,
 ) {
-    let Some(fiber) = fiber(tsan, work.qp, work.half) else { return };
+    let Some(fiber) = fiber(tsan, work.qp, work.half, false) else { return };
     let remote = work.is_remote(access);
-    let is_peer_here = work.peer >> 16 == work.qp >> 16;
+    let is_peer_here = is_peer_here(work);
     let (posted_by_peer, done_for_peer) =
         (Sync::Posted(work.peer, work.half.other()), Sync::Done(work.peer, work.half.other()));
     // To a report, whoever posted the request has called what is done for it.
@@ -160,7 +184,7 @@ pub(super) fn touch(
     // has just been read or written there, and it keeps its value.
     unsafe {
         let me = (tsan.current_fiber)();
-        (tsan.switch_to_fiber)(fiber.0, WITHOUT_ORDER);
+        (tsan.switch_to_fiber)(fiber.context, WITHOUT_ORDER);
         acquire(tsan, Sync::Posted(work.qp, work.half));
         // What the other end has done for this comes before it, also where that is of this process.
         if is_peer_here {
@@ -242,8 +266,12 @@ pub(super) fn completed(tsan: &ThreadSanitizer, qp: u32, half: Option<Half>) {
 /// A queue pair has been made. To the sanitizer a fiber begins with what its maker has done so far: one that is made
 /// later would come behind what the program should have waited with.
 pub(super) fn made(tsan: &ThreadSanitizer, qp: u32) {
-    fiber(tsan, qp, Half::Send);
-    fiber(tsan, qp, Half::Receive);
+    let me = std::process::id();
+    if OWNER.swap(me, Relaxed) != me {
+        FIBERS.lock().clear();
+    }
+    fiber(tsan, qp, Half::Send, true);
+    fiber(tsan, qp, Half::Receive, true);
 }
 
 /// A queue pair is gone.
@@ -252,7 +280,7 @@ pub(super) fn forget(tsan: &ThreadSanitizer, qp: u32) {
     for half in [Half::Send, Half::Receive] {
         if let Some(fiber) = fibers.remove(&(qp, half)) {
             // SAFETY: it was made by this, and nobody is on it: the queue pair has ended.
-            unsafe { (tsan.destroy_fiber)(fiber.0) };
+            unsafe { (tsan.destroy_fiber)(fiber.context) };
         }
     }
 }

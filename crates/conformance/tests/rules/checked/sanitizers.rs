@@ -13,6 +13,7 @@ use transom_conformance::c_programs::{RDMACM, compile, compile_by, run};
 use transom_conformance::harness::{Link, take_turn};
 use transom_conformance::processes::{Scratch, is_long};
 use transom_conformance::programs::{Printed, Running, installed, library, program};
+use transom_conformance::spaces::two_hosts;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const LIBRARIES: [&str; 2] = ["-libverbs", "-lpthread"];
@@ -280,6 +281,7 @@ fn the_thread_sanitizer_sees_what_nothing_orders() {
         ("changed_before_it_completed", &["data race", "#0 change", "(SEND)'", "post_it"]),
         ("read_before_it_completed", &["data race", "#0 change", "(RECV)'", "post_the_receive"]),
         ("told_by_nothing", &["data race", "look_until_it_is_there", "(RECV)'"]),
+        ("changed_before_another_wrote_it", &["data race", "#0 change", "(RECV)'"]),
     ]);
 }
 
@@ -299,6 +301,19 @@ fn the_thread_sanitizer_sees_the_same_over_the_wire() {
         ("read_before_it_completed", &["data race", "#0 change", "(RECV)'", "post_the_receive"]),
     ]);
     thread.is_silent();
+}
+
+/// There the queue pairs of the two processes have numbers of one device.
+/// Rules: CHK-83, CHK-87
+#[test]
+fn the_thread_sanitizer_tells_a_peer_on_another_host_from_one_in_the_process() {
+    let Some(hosts) = two_hosts() else { return };
+    let thread = Sanitized { under: hosts.before_a_program(), ..Sanitized::by_gcc("thread") };
+    thread.reports(&[("told_by_nothing", &["data race", "look_until_it_is_there", "(RECV)'"])]);
+    // One after another, because a host has one port.
+    for case in ["right_told_by_a_socket", "right_told_by_a_message"] {
+        thread.is_silent_in(&[case]);
+    }
 }
 
 static THREADS: LazyLock<Sanitized> =

@@ -6,8 +6,8 @@ use std::thread;
 
 use transom_conformance::c_programs::{RDMACM, compile};
 use transom_conformance::documents::Document;
-use transom_conformance::processes::{Scratch, is_long, is_root};
-use transom_conformance::spaces::{Side, VethPair};
+use transom_conformance::processes::{Scratch, is_long};
+use transom_conformance::spaces::two_hosts;
 use transom_rehearse::{Place, Profile, Provocation};
 
 use super::command::{at_last, rehearse};
@@ -63,25 +63,6 @@ pub(super) fn read(row: &str) -> Option<((String, String), Cause)> {
 /// Compiles a file of programs.
 pub(super) fn compiled(scratch: &Scratch, file: &str) -> PathBuf {
     compile(scratch, &format!("rehearsed/{file}.c"), file, RDMACM)
-}
-
-/// Two hosts, if this one can make them, and what stands before a program that runs on both. Each time it runs, its
-/// processes are the first on their hosts.
-pub(super) fn two_hosts() -> Option<(VethPair, Vec<String>)> {
-    const ANEW: &str = "mount -t tmpfs tmpfs /dev/shm && exec \"$0\" \"$@\"";
-    let why = match VethPair::new(1500) {
-        Ok(pair) if is_root() => {
-            let [near, far] = [Side::Near, Side::Far].map(|side| pair.space(side).path());
-            let (far, near) = (format!("--net={far}"), format!("OTHER_HOST={near}"));
-            let words = ["unshare", "--mount", "sh", "-c", ANEW, "nsenter", &far, "env", &near];
-            let words = words.map(str::to_owned).to_vec();
-            return Some((pair, words));
-        }
-        Ok(_) => "only root enters the namespaces by nsenter".to_owned(),
-        Err(why) => why,
-    };
-    eprintln!("skipped: {why}");
-    None
 }
 
 fn holds(file: &str) {
@@ -187,8 +168,8 @@ fn bugs_of_connections_fail_within_two_hundred_runs() {
 /// Rules: REH-29, REH-42
 #[test]
 fn bugs_of_several_hosts_fail_within_two_hundred_runs() {
-    if let Some((_hosts, words)) = two_hosts() {
-        holds_under(&words, "hosts");
+    if let Some(hosts) = two_hosts() {
+        holds_under(&hosts.before_a_program(), "hosts");
     }
 }
 

@@ -9,10 +9,11 @@ use std::{env, fs};
 use transom_conformance::documents::{Document, root};
 use transom_conformance::processes::{Scratch, is_long};
 use transom_conformance::programs::{Running, command};
+use transom_conformance::spaces::{VethPair, two_hosts};
 use transom_rehearse::{Place, Plan, Provocation, Sort};
 use transom_system::rehearsal::{PLAN, PROVOKED};
 
-use super::bugs::{Cause, TABLE, compiled, programs, read, two_hosts};
+use super::bugs::{Cause, TABLE, compiled, programs, read};
 
 /// How many rehearsals are measured.
 const STARTS: u64 = 9;
@@ -42,8 +43,9 @@ fn most_rehearsals_of_a_bug_fail_within_two_hundred_runs() {
             println!("skipped: {file} {name}, for want of two hosts");
             continue;
         }
-        let words = hosts.iter().flat_map(|(_, words)| words).map(|it| &**it);
-        let program: Vec<_> = words.chain([binary, &name, "wrong"]).collect();
+        let words = hosts.as_ref().map(VethPair::before_a_program).unwrap_or_default();
+        let program: Vec<_> =
+            words.iter().map(|it| &**it).chain([binary, &name, "wrong"]).collect();
         let median = median(&scratch.path().join(format!("{file}-{name}")), &program);
         println!("{file} {name}: {median}");
         assert!(median <= MOST, "{file} {name}");

@@ -101,7 +101,9 @@ impl ReceiveHalf {
         self.may_delay_ack =
             reliable && qp.device.port().wire().is_some_and(|wire| wire.delayed_ack.may_wait());
         let before = self.delayed_ack;
-        let _work = sanitizers::work(qp.number.bits(), Half::Receive, self.peer.bits());
+        let is_of_this_host = || qp.device.port().is_here(&route.source);
+        let (number, peer) = (qp.number.bits(), self.peer.bits());
+        let _work = sanitizers::work(number, Half::Receive, peer, is_of_this_host);
         self.send_unsent(qp);
         let mut rest = packets;
         self.room = TURN;
@@ -169,7 +171,9 @@ impl ReceiveHalf {
     /// Goes on with answers that waited for room, or for a packet to leave with.
     pub(super) fn advance(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         self.room = TURN;
-        let _work = sanitizers::work(qp.number.bits(), Half::Receive, self.peer.bits());
+        let is_of_this_host = || self.link.is_within_host(qp.device.port());
+        let (number, peer) = (qp.number.bits(), self.peer.bits());
+        let _work = sanitizers::work(number, Half::Receive, peer, is_of_this_host);
         self.send_unsent(qp);
         self.answer(qp, deferred);
         self.say_what_is_due(qp, deferred);

@@ -175,7 +175,9 @@ impl QueuePair {
     ) -> T {
         let mut guard = self.send.lock();
         let half = &mut *guard;
-        let _work = sanitizers::work(self.number.bits(), Half::Send, half.peer.bits());
+        let is_of_this_host = || half.link.is_within_host(self.device.port());
+        let (number, peer) = (self.number.bits(), half.peer.bits());
+        let _work = sanitizers::work(number, Half::Send, peer, is_of_this_host);
         let requester = &mut half.requester;
         let at = At::new(self, &half.link, half.peer, half.first, half.link.way());
         let mut cx = at.context(&mut half.effects);

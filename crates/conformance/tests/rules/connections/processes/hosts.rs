@@ -6,23 +6,12 @@ use std::time::{Duration, Instant};
 use transom_conformance::connections::*;
 use transom_conformance::processes::*;
 use transom_conformance::programs::command;
-use transom_conformance::spaces::{INTERFACE, Side, VethPair};
+use transom_conformance::spaces::{INTERFACE, Side, two_hosts};
 
 use super::puppet::*;
 
 /// So long a host says that nobody is there before a request is given up.
 const TRIED: Duration = Duration::from_millis(1400);
-
-/// Two hosts, if this one can make them.
-fn two_hosts() -> Option<VethPair> {
-    let why = match VethPair::new(1500) {
-        Ok(pair) if is_root() => return Some(pair),
-        Ok(_) => "only root enters the namespaces by nsenter".to_owned(),
-        Err(why) => why,
-    };
-    eprintln!("skipped: {why}");
-    None
-}
 
 /// Rules: CM-01, CM-21, CM-29, CM-50, CM-67
 #[test]
