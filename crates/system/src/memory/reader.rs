@@ -1,7 +1,8 @@
 //! Reads memory of this process that may be gone, for a tool that looks at much of it.
 //!
-//! The kernel copies into a pipe, and out of it again. That takes little more than half as long as `process_vm_readv`,
-//! which looks a process up and pins pages. One place more costs a tenth of what it costs there.
+//! The kernel copies into a pipe, and out of it again. With the look whether the pipe is still ours, one place takes as
+//! long as by `process_vm_readv`, which looks a process up and pins pages. Each place more takes a tenth of what it takes
+//! there.
 
 use std::io;
 
