@@ -98,7 +98,7 @@ impl Demo {
     /// What `transom explain` says of the owner. The records of an older process with the same PID
     /// may still be there, so it asks only for what happened since the demo began.
     fn explained(&self, options: &[&str]) -> String {
-        let age = format!("{}s", self.began.elapsed().as_secs() + 1);
+        let age = format!("{}s", self.began.elapsed().as_secs() + 10);
         said(&[&["explain", "--pid", &self.owner, "--since", &age], options].concat())
     }
 }
