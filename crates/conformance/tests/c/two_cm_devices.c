@@ -796,6 +796,9 @@ static void the_first_comes_back(void)
 	wait_until_gone(context);
 	CHECK(!ibv_open_device(devices[0]) && errno == EIO);
 	CHECK(!ibv_close_device(context));
+	/* It goes again, as long after this. */
+	there = 0;
+	clock_gettime(CLOCK_MONOTONIC, &begun);
 	CHECK((context = ibv_open_device(devices[0])));
 	its_end_waits(&taken);
 	they_go_on(&stay, 1);
@@ -804,6 +807,7 @@ static void the_first_comes_back(void)
 	CHECK(!rdma_bind_addr(stay.is_new, (struct sockaddr *)&own));
 	is_at(stay.is_new, 0);
 	CHECK(!rdma_destroy_id(stay.is_new) && !ibv_close_device(context));
+	there = 1;
 	rdma_destroy_event_channel(other);
 	ibv_free_device_list(devices);
 	shown("channels go on when a device is opened again");
