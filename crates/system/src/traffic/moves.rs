@@ -12,6 +12,8 @@ const LONGEST_MOVE: Duration = Duration::from_millis(10);
 pub struct Moves {
     begun: AtomicU64,
     done: AtomicU64,
+    /// How many that have begun are not waited for any more: their process was killed in the middle.
+    given_up: AtomicU64,
 }
 
 impl Moves {
@@ -36,16 +38,25 @@ impl Moves {
         read()
     }
 
-    /// Waits for the moves that have begun. One whose process was killed in the middle never ends. It is waited for a
-    /// moment only, and nothing is read again for it.
+    /// Waits for the moves that have begun. One whose process was killed in the middle never ends. The first reader waits
+    /// for it a moment and gives it up for all, and nothing is read again for it.
     fn at_rest(&self) -> (u64, u64) {
         let begin = Instant::now();
+        let mut last = self.now();
         loop {
-            let (done, begun) = self.now();
-            if begun == done || begin.elapsed() > LONGEST_MOVE {
-                return (done, begun);
+            let given_up = self.given_up.load(SeqCst);
+            let (done, begun) = last;
+            let under_way = begun.wrapping_sub(done);
+            if under_way == given_up {
+                return last;
+            }
+            // One that was given up has ended after all, if there are more of these than are under way.
+            if under_way < given_up || begin.elapsed() > LONGEST_MOVE {
+                let _ = self.given_up.compare_exchange(given_up, under_way, SeqCst, SeqCst);
+                return last;
             }
             std::thread::yield_now();
+            last = self.now();
         }
     }
 
@@ -69,6 +80,36 @@ mod tests {
         let reads = Cell::new(0);
         moves.between(|| reads.set(reads.get() + 1));
         assert_eq!(reads.get(), 1);
+    }
+
+    /// Ten thousand readers would wait for minutes.
+    #[test]
+    fn a_move_that_never_ends_is_waited_for_once() {
+        let moves = Moves::default();
+        moves.begun.fetch_add(1, SeqCst);
+        let first = Instant::now();
+        moves.between(|| ());
+        assert!(first.elapsed() >= LONGEST_MOVE);
+        let begin = Instant::now();
+        (0..10_000).for_each(|_| moves.between(|| ()));
+        assert!(begin.elapsed() < 10_000 * LONGEST_MOVE / 2, "{:?}", begin.elapsed());
+    }
+
+    /// A process that was stopped in the middle goes on: the moves after it are waited for again.
+    #[test]
+    fn a_move_that_was_given_up_may_end_after_all() {
+        let moves = Moves::default();
+        moves.carry_out(|| moves.between(|| ()));
+        assert_eq!(moves.given_up.load(SeqCst), 1);
+        moves.between(|| ());
+        assert_eq!(moves.given_up.load(SeqCst), 0);
+        let reads = Cell::new(0);
+        moves.between(|| {
+            if reads.replace(reads.get() + 1) == 0 {
+                moves.carry_out(|| ());
+            }
+        });
+        assert_eq!(reads.get(), 2);
     }
 
     #[test]
