@@ -121,20 +121,26 @@ fn main() -> ExitCode {
 
 /// Parses the command line. Ends the process if it is wrong, or asks for help.
 fn parsed() -> Arguments {
-    let columns = layout::columns(stdout());
-    let command = groups::in_groups(Arguments::command(), columns);
-    let matches = fitted(command, columns).get_matches();
+    let parsed = Arguments::command().try_get_matches();
+    // The texts are made to fit only for someone who reads them: that takes longer than the rest of a start.
+    let matches = parsed.unwrap_or_else(|_| fitted().get_matches());
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
+/// The command with its help in lines of the terminal.
+fn fitted() -> clap::Command {
+    let columns = layout::columns(stdout());
+    fit(groups::in_groups(Arguments::command(), columns), columns)
+}
+
 /// The same command, with its help and its subcommands' help in lines of this many columns.
-fn fitted(command: clap::Command, columns: usize) -> clap::Command {
-    let fit = |text: &StyledStr| layout::help(&text.to_string(), columns);
-    let short = command.get_after_help().map(fit);
-    let long = command.get_after_long_help().map(fit);
+fn fit(command: clap::Command, columns: usize) -> clap::Command {
+    let lines = |text: &StyledStr| layout::help(&text.to_string(), columns);
+    let short = command.get_after_help().map(lines);
+    let long = command.get_after_long_help().map(lines);
     let command = short.into_iter().fold(command, clap::Command::after_help);
     let command = long.into_iter().fold(command, clap::Command::after_long_help);
-    command.term_width(columns).mut_subcommands(|sub| fitted(sub, columns))
+    command.term_width(columns).mut_subcommands(|sub| fit(sub, columns))
 }
 
 #[cfg(test)]
