@@ -82,16 +82,27 @@ impl Tree {
     /// them. Returns those whose values change, if they can be kept live.
     pub(super) fn write(&self, into: &Path) -> io::Result<Option<LiveFiles>> {
         let mut live = LiveFiles::new(&self.devices);
+        file_limit::grow(|| self.write_each(into, live.as_mut()))?;
+        each_directory(into, &|directory| {
+            fs::set_permissions(directory, Permissions::from_mode(0o555))
+        })?;
+        Ok(live)
+    }
+
+    fn write_each(&self, into: &Path, mut live: Option<&mut LiveFiles>) -> io::Result<()> {
+        let mut made = PathBuf::new();
         for (path, content) in &self.table {
             let path = into.join(path.trim_start_matches('/'));
-            if let Some(parent) = path.parent() {
+            // Those of one directory follow each other.
+            if let Some(parent) = path.parent().filter(|parent| *parent != made) {
                 fs::create_dir_all(parent)?;
+                made = parent.to_owned();
             }
             match content {
                 Content::Text(text) => {
                     let mut file = File::create_new(&path)?;
-                    file_limit::grow(|| file.write_all(format!("{text}\n").as_bytes()))?;
-                    fs::set_permissions(&path, Permissions::from_mode(0o444))?;
+                    file.write_all(format!("{text}\n").as_bytes())?;
+                    file.set_permissions(Permissions::from_mode(0o444))?;
                     if let Some(live) = &mut live {
                         live.add(&path, file);
                     }
@@ -99,10 +110,7 @@ impl Tree {
                 Content::Link(target) => symlink(target, &path)?,
             }
         }
-        each_directory(into, &|directory| {
-            fs::set_permissions(directory, Permissions::from_mode(0o555))
-        })?;
-        Ok(live)
+        Ok(())
     }
 
     /// Writes them into a new directory of this user, for this process and the program that it becomes. Returns the
@@ -264,17 +272,19 @@ fn add_device(
         ("abi_version", HW_VER.to_string()),
     ];
     add(&uverbs, numbers);
+    let port = format!("{ibdev}/ports/1");
     for index in 0..GID_TABLE {
-        let port = format!("{ibdev}/ports/1");
-        let address = addresses.get(index);
-        let gid = words(&address.map_or([0; 16], |address| address.gid));
+        let gid = words(&addresses.get(index).map_or([0; 16], |address| address.gid));
         table.push((format!("{port}/gids/{index}"), Content::Text(gid)));
-        if let Some(address) = address {
-            let kind = "RoCE v2".into();
-            let interface = address.interface_name().unwrap_or_default();
-            table.push((format!("{port}/gid_attrs/types/{index}"), Content::Text(kind)));
-            table.push((format!("{port}/gid_attrs/ndevs/{index}"), Content::Text(interface)));
-        }
+    }
+    let known = || (0..GID_TABLE).filter_map(|index| Some((index, addresses.get(index)?)));
+    for (index, _) in known() {
+        let kind = "RoCE v2".into();
+        table.push((format!("{port}/gid_attrs/types/{index}"), Content::Text(kind)));
+    }
+    for (index, address) in known() {
+        let interface = address.interface_name().unwrap_or_default();
+        table.push((format!("{port}/gid_attrs/ndevs/{index}"), Content::Text(interface)));
     }
     let mut link = |path: String, target: String| table.push((path, Content::Link(target)));
     // Scripts ask an adapter's parent for its interface, and the interface for an address to connect to.
