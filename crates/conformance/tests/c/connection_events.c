@@ -384,7 +384,7 @@ static void removal(void)
 	struct ibv_context *verbs;
 
 	make_all(channel, ids);
-	there = 1;
+	all_is_there();
 	verbs = ids[ACTIVE]->verbs;
 	every(channel, ids, RDMA_CM_EVENT_DEVICE_REMOVAL, expected);
 	/* The request that waited there is not shown: its new id is gone. */
@@ -414,7 +414,7 @@ static void address_change(void)
 	struct ibv_mr *mr;
 
 	make_all(channel, ids);
-	there = 1;
+	all_is_there();
 	every(channel, ids, RDMA_CM_EVENT_ADDR_CHANGE, expected);
 	expect(ids[LISTENS]->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	event = next(ids[LISTENS]->channel, RDMA_CM_EVENT_ADDR_CHANGE);

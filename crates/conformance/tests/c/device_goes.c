@@ -247,7 +247,7 @@ int main(void)
 	struct timespec until;
 	int i, hang = 0;
 
-	there = 1;
+	all_is_there();
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += PATIENCE;
 	for (i = 0; i < COUNT; i++)

@@ -27,16 +27,26 @@ static double told(void)
 	return time * (*unit == 'n' ? 1e-9 : *unit == 'u' ? 1e-6 : *unit == 'm' ? 1e-3 : 1);
 }
 
+static int is_past(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec - begun.tv_sec + (now.tv_nsec - begun.tv_nsec) * 1e-9 >= told();
+}
+
 /* What goes wrong before that time has another reason, and is a failure. */
 static void too_early(void)
 {
-	struct timespec now;
-	double since;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	since = now.tv_sec - begun.tv_sec + (now.tv_nsec - begun.tv_nsec) * 1e-9;
-	if (!there && since >= told())
+	if (!there && is_past())
 		_exit(3);
+}
+
+/* All is there before the time. Otherwise some of what is to be seen may have passed already, and would be waited for. */
+static void all_is_there(void)
+{
+	too_early();
+	there = 1;
 }
 
 /* The first call of such a program. */

@@ -547,7 +547,7 @@ static void wait_until_gone(struct ibv_context *context)
 {
 	struct ibv_async_event event;
 
-	there = 1;
+	all_is_there();
 	do {
 		CHECK(!ibv_get_async_event(context, &event));
 		ibv_ack_async_event(&event);
@@ -566,7 +566,7 @@ static void the_first_goes(void)
 	connect_at(0, first);
 	connect_at(1, second);
 	make_without_address(&stay);
-	there = 1;
+	all_is_there();
 	for (i = 0; i < 2; i++) {
 		event = next(channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
 		CHECK(event->id == first[0] || event->id == first[1]);
@@ -668,7 +668,7 @@ static void the_only_one_that_serves_goes(void)
 	CHECK(!rdma_create_id(channel, &is_new, NULL, RDMA_PS_TCP));
 	CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP) && !rdma_listen(listens, 4));
 	port = rdma_get_src_port(listens);
-	there = 1;
+	all_is_there();
 	event = next(channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
 	CHECK(event->id == listens && !rdma_ack_cm_event(event));
 	any.sin_port = port;
@@ -686,7 +686,7 @@ static void both_go(void)
 	int i, j, heard = 0;
 
 	make_without_address(&stay);
-	there = 1;
+	all_is_there();
 	for (i = 0; i < 4; i++) {
 		event = next(channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
 		for (j = 0; j < 4; j++)
@@ -807,7 +807,7 @@ static void the_first_comes_back(void)
 	CHECK(!rdma_bind_addr(stay.is_new, (struct sockaddr *)&own));
 	is_at(stay.is_new, 0);
 	CHECK(!rdma_destroy_id(stay.is_new) && !ibv_close_device(context));
-	there = 1;
+	all_is_there();
 	rdma_destroy_event_channel(other);
 	ibv_free_device_list(devices);
 	shown("channels go on when a device is opened again");

@@ -292,7 +292,7 @@ static void wait_until_gone(struct end *end)
 {
 	struct ibv_async_event event;
 
-	there = 1;
+	all_is_there();
 	do {
 		CHECK(!ibv_get_async_event(end->context, &event));
 		ibv_ack_async_event(&event);
