@@ -7,13 +7,53 @@
 //!
 //! The device itself orders commands and events for ThreadSanitizer (`transom_system::sanitizers`).
 
-mod runtimes;
-
 use std::cell::Cell;
-use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
-use runtimes::{Runtimes, of_this_process};
+use transom_sanitizers::{MemorySanitizer, ThreadSanitizer};
+
+/// The sanitizers of this process.
+struct Sanitizers {
+    memory: Option<MemorySanitizer>,
+    thread: Option<ThreadSanitizer>,
+}
+
+/// Those of this process, if it was compiled with one of them.
+#[inline]
+fn of_this_process() -> Option<&'static Sanitizers> {
+    static FOUND: OnceLock<Option<Sanitizers>> = OnceLock::new();
+    FOUND.get_or_init(Sanitizers::find).as_ref()
+}
+
+#[inline]
+fn memory() -> Option<&'static MemorySanitizer> {
+    of_this_process()?.memory.as_ref()
+}
+
+#[inline]
+fn thread() -> Option<&'static ThreadSanitizer> {
+    of_this_process()?.thread.as_ref()
+}
+
+impl Sanitizers {
+    fn find() -> Option<Self> {
+        let found = Self { memory: MemorySanitizer::find(), thread: ThreadSanitizer::find() };
+        (found.memory.is_some() || found.thread.is_some()).then_some(found)
+    }
+
+    /// From now on the accesses of this thread are not the program's.
+    fn begin_inside(&self) {
+        self.memory.iter().for_each(MemorySanitizer::pause);
+        self.thread.iter().for_each(ThreadSanitizer::pause);
+    }
+
+    /// Ends what [`Sanitizers::begin_inside`] has begun.
+    fn end_inside(&self) {
+        self.memory.iter().for_each(MemorySanitizer::resume);
+        self.thread.iter().for_each(ThreadSanitizer::resume);
+    }
+}
 
 thread_local! {
     /// The number of times that this thread has entered this library and not left it.
@@ -21,16 +61,16 @@ thread_local! {
 }
 
 /// As long as this lives, what this thread does is this library's own.
-pub(crate) struct Inside(&'static Runtimes, PhantomData<*const ()>);
+pub(crate) struct Inside(&'static Sanitizers, PhantomData<*const ()>);
 
 /// This thread enters this library. `None` if there is no sanitizer.
 #[inline]
 pub(crate) fn inside() -> Option<Inside> {
-    let runtimes = of_this_process()?;
+    let sanitizers = of_this_process()?;
     if INSIDE.replace(INSIDE.get() + 1) == 0 {
-        runtimes.begin_inside();
+        sanitizers.begin_inside();
     }
-    Some(Inside(runtimes, PhantomData))
+    Some(Inside(sanitizers, PhantomData))
 }
 
 impl Drop for Inside {
@@ -50,8 +90,8 @@ pub(crate) fn written<T>(value: *const T) {
 /// The same of these bytes.
 #[inline]
 pub(crate) fn bytes_written(from: *const u8, length: usize) {
-    if let Some(runtimes) = of_this_process().filter(|_| !from.is_null()) {
-        runtimes.define(from.cast(), length);
+    if let Some(msan) = memory().filter(|_| !from.is_null()) {
+        msan.define(from as u64, length as u64);
     }
 }
 
@@ -70,39 +110,42 @@ pub(crate) unsafe fn give<T>(to: *mut T, value: T) {
 /// changes meanwhile.
 #[inline]
 pub(crate) fn bytes_sent(from: *const u8, length: usize) {
-    if let Some(runtimes) = of_this_process() {
-        runtimes.check(from.cast(), length);
-        touched(runtimes, from.cast(), length, false);
+    if let Some(msan) = memory() {
+        msan.check(from as u64, length as u64);
     }
+    touched(from, length, false);
 }
 
 /// The program has received these bytes.
 #[inline]
 pub(crate) fn bytes_received(to: *const u8, length: usize) {
     bytes_written(to, length);
-    if let Some(runtimes) = of_this_process() {
-        touched(runtimes, to.cast(), length, true);
-    }
+    touched(to, length, true);
 }
 
 /// The program ends this object, so no other thread of it may look at it any more.
 #[inline]
 pub(crate) fn ended<T>(object: *const T) {
-    if let Some(runtimes) = of_this_process() {
-        touched(runtimes, object.cast(), size_of::<T>(), true);
-    }
+    touched(object.cast(), size_of::<T>(), true);
 }
 
 /// An access of the program itself to its memory.
+#[inline]
+fn touched(first: *const u8, length: usize, writes: bool) {
+    if let Some(tsan) = thread() {
+        touch(tsan, first as u64, length as u64, writes);
+    }
+}
+
 #[cold]
-fn touched(runtimes: &Runtimes, first: *const c_void, length: usize, writes: bool) {
+fn touch(tsan: &ThreadSanitizer, address: u64, length: u64, writes: bool) {
     let is_inside = INSIDE.get() > 0;
     if is_inside {
-        runtimes.end_inside();
+        tsan.resume();
     }
-    runtimes.touch(first, length, writes);
+    tsan.touch(address, length, writes);
     if is_inside {
-        runtimes.begin_inside();
+        tsan.pause();
     }
 }
 
@@ -110,15 +153,15 @@ fn touched(runtimes: &Runtimes, first: *const c_void, length: usize, writes: boo
 /// address of this library that stands for it.
 #[inline]
 pub(crate) fn tells<T>(what: *const T) {
-    if let Some(runtimes) = of_this_process() {
-        runtimes.release(what.cast());
+    if let Some(tsan) = thread() {
+        tsan.release(what as u64);
     }
 }
 
 /// What other threads did before they [told](tells) this comes before what this thread does from now on.
 #[inline]
 pub(crate) fn is_told<T>(what: *const T) {
-    if let Some(runtimes) = of_this_process() {
-        runtimes.acquire(what.cast());
+    if let Some(tsan) = thread() {
+        tsan.acquire(what as u64);
     }
 }

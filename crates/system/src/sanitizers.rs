@@ -2,12 +2,12 @@
 //!
 //! They watch the memory accesses of the program's instructions, and see none of a device's. So the device tells them:
 //! it asks before it reads or writes memory of the program, and says what it has written. It finds them by their public
-//! functions (`runtimes`), so nothing of Transom is compiled with a sanitizer. In any other process there is nobody to
+//! functions (`transom_sanitizers`), so nothing of Transom is compiled with a sanitizer. In any other process there is nobody to
 //! tell, and nothing is done.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `runtimes` | the sanitizers in this process, and their functions |
+//! | `runtimes` | the sanitizers in this process, asked and told together |
 //! | [`Allocator`] | Transom's own memory, marked as written |
 //! | `fibers` | each half of a queue pair, as a thread for ThreadSanitizer |
 //! | `posts` | the latest work requests, and where the program posted them |
@@ -322,14 +322,14 @@ pub fn peers_have_told() {
 /// later. `what` stands for it.
 pub fn tells<T>(what: *const T) {
     if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
-        fibers::tells(tsan, what.cast());
+        tsan.thread.release(what as u64);
     }
 }
 
 /// What other threads did before they [told](tells()) this comes before what this thread does from now on.
 pub fn is_told<T>(what: *const T) {
     if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
-        fibers::is_told(tsan, what.cast());
+        tsan.thread.acquire(what as u64);
     }
 }
 

@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{LazyLock, OnceLock};
 
 use parking_lot::Mutex;
+use transom_sanitizers::Fibers;
 
-use super::runtimes::ThreadSanitizer;
 use super::{Access, Half, Work, posts};
 use crate::{descriptor, say};
 
@@ -67,7 +67,7 @@ fn room(addresses: &OnceLock<usize>, words: usize) -> usize {
 }
 
 impl Sync {
-    fn address(self) -> *const c_void {
+    fn address(self) -> u64 {
         let of = |qp: u32, half, which| {
             let [_, device, ..] = qp.to_be_bytes();
             let index = usize::from(qp as u16) * 4 + which + usize::from(half == Half::Receive);
@@ -82,30 +82,16 @@ impl Sync {
             Self::AnyDone => of_all(2),
             Self::PostedShared => of_all(3),
         };
-        address as *const c_void
+        address as u64
     }
 }
 
-fn acquire(tsan: &ThreadSanitizer, sync: Sync) {
-    // SAFETY: an address of ours, of which it keeps a note.
-    unsafe { (tsan.acquire)(sync.address()) };
+fn acquire(tsan: &Fibers, sync: Sync) {
+    tsan.thread.acquire(sync.address());
 }
 
-fn release(tsan: &ThreadSanitizer, sync: Sync) {
-    // SAFETY: as above.
-    unsafe { (tsan.release)(sync.address()) };
-}
-
-/// What this thread has done comes before an [`is_told`] of the address.
-pub(super) fn tells(tsan: &ThreadSanitizer, what: *const c_void) {
-    // SAFETY: it keeps a note of the address.
-    unsafe { (tsan.release)(what) };
-}
-
-/// What threads did before they [told](tells) of the address comes before what this thread does.
-pub(super) fn is_told(tsan: &ThreadSanitizer, what: *const c_void) {
-    // SAFETY: as above.
-    unsafe { (tsan.acquire)(what) };
+fn release(tsan: &Fibers, sync: Sync) {
+    tsan.thread.release(sync.address());
 }
 
 /// The fiber of each half of the queue pairs of this process, and of other halves that have touched its memory.
@@ -124,7 +110,7 @@ struct Fiber {
 unsafe impl Send for Fiber {}
 
 /// That of a half; `None` if there are too many. If it is new, `is_ours` says whether it is of this process.
-fn fiber(tsan: &ThreadSanitizer, qp: u32, half: Half, is_ours: bool) -> Option<Fiber> {
+fn fiber(tsan: &Fibers, qp: u32, half: Half, is_ours: bool) -> Option<Fiber> {
     let mut fibers = FIBERS.lock();
     if let Some(fiber) = fibers.get(&(qp, half)) {
         return Some(*fiber);
@@ -160,13 +146,7 @@ fn is_peer_here(work: &Work) -> bool {
 }
 
 /// Does on a fiber what the half at work does to memory of the program.
-pub(super) fn touch(
-    tsan: &ThreadSanitizer,
-    work: &Work,
-    address: u64,
-    length: u64,
-    access: Access,
-) {
+pub(super) fn touch(tsan: &Fibers, work: &Work, address: u64, length: u64, access: Access) {
     let Some(fiber) = fiber(tsan, work.qp, work.half, false) else { return };
     let remote = work.is_remote(access);
     let is_peer_here = is_peer_here(work);
@@ -226,46 +206,46 @@ pub(super) fn touch(
 }
 
 /// A post to this half, or to a shared receive queue.
-pub(super) fn posted(tsan: &ThreadSanitizer, qp: Option<u32>, half: Half) {
+pub(super) fn posted(tsan: &Fibers, qp: Option<u32>, half: Half) {
     release(tsan, qp.map_or(Sync::PostedShared, |qp| Sync::Posted(qp, half)));
     released(tsan);
 }
 
-pub(super) fn released(tsan: &ThreadSanitizer) {
+pub(super) fn released(tsan: &Fibers) {
     release(tsan, Sync::AnyPosted);
 }
 
-pub(super) fn acquired_all(tsan: &ThreadSanitizer) {
+pub(super) fn acquired_all(tsan: &Fibers) {
     acquire(tsan, Sync::AnyDone);
 }
 
 /// A poll that has found completions: with them comes what any program may have told its peer.
-pub(super) fn polled(tsan: &ThreadSanitizer) {
+pub(super) fn polled(tsan: &Fibers) {
     acquire(tsan, Sync::AnyPosted);
     acquire(tsan, Sync::AnyRemote);
 }
 
 /// A command to the connection manager. A peer that hears of it may post, write to a socket, or connect in its turn.
-pub(super) fn peers_are_told(tsan: &ThreadSanitizer) {
+pub(super) fn peers_are_told(tsan: &Fibers) {
     released(tsan);
     release_sockets();
 }
 
 /// An event of the connection manager: as the poll of a message, and what a peer may have heard by a socket before.
-pub(super) fn peers_have_told(tsan: &ThreadSanitizer) {
+pub(super) fn peers_have_told(tsan: &Fibers) {
     polled(tsan);
     acquire_sockets();
 }
 
 /// One of them.
-pub(super) fn completed(tsan: &ThreadSanitizer, qp: u32, half: Option<Half>) {
+pub(super) fn completed(tsan: &Fibers, qp: u32, half: Option<Half>) {
     let halves = half.map_or([Half::Send, Half::Receive], |half| [half; 2]);
     halves.into_iter().for_each(|half| acquire(tsan, Sync::Done(qp, half)));
 }
 
 /// A queue pair has been made. To the sanitizer a fiber begins with what its maker has done so far: one that is made
 /// later would come behind what the program should have waited with.
-pub(super) fn made(tsan: &ThreadSanitizer, qp: u32) {
+pub(super) fn made(tsan: &Fibers, qp: u32) {
     let me = std::process::id();
     if OWNER.swap(me, Relaxed) != me {
         FIBERS.lock().clear();
@@ -275,7 +255,7 @@ pub(super) fn made(tsan: &ThreadSanitizer, qp: u32) {
 }
 
 /// A queue pair is gone.
-pub(super) fn forget(tsan: &ThreadSanitizer, qp: u32) {
+pub(super) fn forget(tsan: &Fibers, qp: u32) {
     let mut fibers = FIBERS.lock();
     for half in [Half::Send, Half::Receive] {
         if let Some(fiber) = fibers.remove(&(qp, half)) {
