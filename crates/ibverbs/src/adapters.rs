@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -15,6 +16,9 @@ use crate::options;
 /// The devices that this process has opened, by number.
 static OPENED: Mutex<[Option<Weak<Adapter>>; registry::DEVICES]> =
     Mutex::new([const { None }; registry::DEVICES]);
+
+/// How many devices this process has opened so far.
+static OPENINGS: AtomicU32 = AtomicU32::new(0);
 
 /// The devices that have contexts.
 static DEVICES: Mutex<Vec<Weak<Adapter>>> = Mutex::new(Vec::new());
@@ -51,7 +55,13 @@ pub(crate) fn open(number: u8) -> Result<Arc<Adapter>, OpenError> {
     };
     let opened = Adapter::open(options)?;
     *device = Some(Arc::downgrade(&opened));
+    OPENINGS.fetch_add(1, SeqCst);
     Ok(opened)
+}
+
+/// How many devices this process has opened so far.
+pub(crate) fn openings() -> u32 {
+    OPENINGS.load(SeqCst)
 }
 
 /// The device of this number of this process, if it is open.

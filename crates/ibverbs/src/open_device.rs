@@ -35,13 +35,15 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     pointer_always("ibv_open_device", opened)
 }
 
-/// Opens it for a program. If it was removed, it is made anew, once nothing of it is left.
+/// Opens it for a program. If it was removed, it is made anew, once nothing of it is left, and earlier listeners serve
+/// it.
 fn open_adapter(number: u8) -> Result<Arc<Adapter>, OpenError> {
-    let opened = adapters::open(number);
+    let mut opened = adapters::open(number);
     if opened.is_err() && any_has_failed() {
         rdma_cm::let_go(number);
-        return adapters::open(number);
+        opened = adapters::open(number);
     }
+    rdma_cm::serve_opened();
     opened
 }
 

@@ -50,6 +50,7 @@ pub use checked::{
 };
 use command::Command;
 use files::File;
+pub(crate) use listening::serve_opened;
 use refusal::Refusal;
 pub(crate) use removal::let_go;
 pub use why::{transom_rdma_cm_refused, transom_rdma_cm_why};
@@ -92,7 +93,9 @@ type Run = fn(&Command<'_>) -> Result<(), Refusal>;
 pub extern "C" fn transom_rdma_cm_open() -> c_int {
     number_always(NOT_A_VERB, || {
         rehearsal::begin();
-        File::open().map_err(|refusal| why::keep(&refusal))
+        let opened = File::open().map_err(|refusal| why::keep(&refusal));
+        serve_opened();
+        opened
     })
 }
 
@@ -128,13 +131,15 @@ pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
         let run = run.ok_or(Refusal::invalid("there is no command of this number"))?;
         let run = run.ok_or(Refusal::new(libc::ENOSYS, "this command is not supported"))?;
         let had_no_device = command.has_no_device();
-        match run(&command) {
+        let done = match run(&command) {
             // Its device was removed meanwhile, and its id may go on at another.
             Err(_) if command.has_no_device() && !had_no_device => {
                 run(&Command::read(&own, address, n)?)
             }
             done => done,
-        }
+        };
+        serve_opened();
+        done
     };
     let errno = errno_always(NOT_A_VERB, || carry_out().map_err(|refusal| why::keep(&refusal)));
     let errno = if fetches && errno == 0 { fetch(file, address, n) } else { errno };

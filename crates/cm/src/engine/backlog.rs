@@ -23,6 +23,11 @@ impl Backlog {
         Self { room, count: 0, waiting: BTreeMap::new() }
     }
 
+    /// How many may wait.
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
     /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.count

@@ -74,6 +74,16 @@ impl Engine {
         Ok(id)
     }
 
+    /// What a listener is that belongs to no device, and how many requests may wait there. `None` for any other id.
+    pub fn unbound_listener(&self, id: CommId) -> Option<(Unbound, i32)> {
+        let entry = self.ids.get(&id)?;
+        let Entry { service, options, claim, .. } = *entry;
+        let State::Listening(backlog) = &entry.state else { return None };
+        let room = i32::try_from(backlog.room()).unwrap_or(i32::MAX);
+        let is_free = claim.is_some() && entry.has_no_address();
+        is_free.then_some((Unbound { service, options, claim }, room))
+    }
+
     /// Takes out the requests that wait for a listener of a service.
     pub fn take_early(&mut self, service: ServiceId) -> Vec<(Arrival, Mad)> {
         let (taken, others): (VecDeque<_>, _) =

@@ -780,12 +780,48 @@ static void its_end_waits(struct taken *taken)
 	CHECK(!rdma_destroy_id(other));
 }
 
+/* Ids that listened before a device was opened again serve it. Rules: DEVS-12 */
+static void they_serve_again(struct rdma_cm_id **listeners, int count)
+{
+	struct rdma_cm_id *ends[2];
+	int i;
+
+	for (i = 0; i < 2 * count; i++) {
+		connect_by(listeners[i / 2], i % 2, ends);
+		send_a_message(ends);
+		end(ends);
+	}
+}
+
+/* The second goes, and is opened again. Rules: DEVS-12, DEVS-15 */
+static void the_second_comes_back(void)
+{
+	struct ibv_device **devices = ibv_get_device_list(NULL);
+	struct ibv_context *context;
+	struct rdma_cm_id *listens;
+
+	CHECK(devices && (context = ibv_open_device(devices[1])));
+	CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP) && !rdma_listen(listens, 4));
+	wait_until_gone(context);
+	CHECK(!ibv_close_device(context));
+	/* It goes again, as long after this. */
+	there = 0;
+	clock_gettime(CLOCK_MONOTONIC, &begun);
+	CHECK((context = ibv_open_device(devices[1])));
+	they_serve_again(&listens, 1);
+	there = 1;
+	CHECK(!rdma_destroy_id(listens) && !ibv_close_device(context));
+	ibv_free_device_list(devices);
+	shown("a listener serves the second too when it is opened again");
+}
+
 /* The first goes, and is opened again. Rules: DEVS-12, DEVS-15, DEVS-16 */
 static void the_first_comes_back(void)
 {
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 	struct rdma_event_channel *other = rdma_create_event_channel();
 	struct sockaddr_in own = address_of(0);
+	struct rdma_cm_id *listeners[3];
 	struct without_address stay;
 	struct ibv_context *context;
 	struct taken taken = {0};
@@ -796,11 +832,17 @@ static void the_first_comes_back(void)
 	wait_until_gone(context);
 	CHECK(!ibv_open_device(devices[0]) && errno == EIO);
 	CHECK(!ibv_close_device(context));
+	listeners[0] = stay.listens;
+	listeners[1] = stay.listens_here;
+	CHECK(!rdma_create_id(channel, &listeners[2], NULL, RDMA_PS_TCP));
+	CHECK(!rdma_listen(listeners[2], 4));
 	/* It goes again, as long after this. */
 	there = 0;
 	clock_gettime(CLOCK_MONOTONIC, &begun);
 	CHECK((context = ibv_open_device(devices[0])));
 	its_end_waits(&taken);
+	they_serve_again(listeners, 3);
+	CHECK(!rdma_destroy_id(listeners[2]));
 	they_go_on(&stay, 1);
 	end_without_address(&stay, 1);
 	CHECK(!rdma_create_id(channel, &stay.is_new, NULL, RDMA_PS_TCP));
@@ -836,6 +878,8 @@ int main(int argc, char **argv)
 		one_with_the_same_addresses_goes();
 	} else if (!strcmp(part, "goes-and-comes")) {
 		the_first_comes_back();
+	} else if (!strcmp(part, "second-goes-and-comes")) {
+		the_second_comes_back();
 	} else if (!strcmp(part, "missing")) {
 		the_first_is_missing();
 	} else {

@@ -91,6 +91,18 @@ impl Manager {
         self.stand_ins.0.insert(listener, Together { service, others: others.collect() });
     }
 
+    /// The listeners of a file that belong to no device, also those that stand in for others. Each with what it is, and
+    /// how many requests may wait there.
+    pub fn unbound_listeners(&self, file: RawFd) -> Vec<(CommId, Unbound, i32)> {
+        let ids = self.files.ids_of(file).into_iter();
+        let listeners = ids.filter_map(|id| {
+            let (what, backlog) = self.engine.unbound_listener(id)?;
+            let (_, uid) = self.files.file_of(id)?;
+            Some((id, Unbound { uid, what }, backlog))
+        });
+        listeners.collect()
+    }
+
     /// Whether an id is a listener that serves together with others.
     pub fn serves_with_others(&self, id: CommId) -> bool {
         self.stand_ins.0.contains_key(&id)

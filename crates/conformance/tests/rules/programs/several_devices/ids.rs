@@ -35,6 +35,7 @@ fn ids_of_two_devices() {
     goes(&ON_INTERFACES, 1, "second-goes", 1);
     goes(&["--devices=2"], 0, "same-goes", 1);
     goes(&ON_INTERFACES, 0, "goes-and-comes", 1);
+    goes(&ON_INTERFACES, 1, "second-goes-and-comes", 1);
     goes(&shared, 1, "shared-goes", 1);
     let down = [ON_INTERFACES[0], "--device=transom1,netdev=eth1,port=down"];
     goes(&down, 0, "alone-goes", 1);
