@@ -12,7 +12,7 @@ use transom_system::traffic::{Carried, Way};
 
 use super::find::{Finder, Whom};
 use super::held::{Held, Seen};
-use super::looks::{HELD, Looks};
+use super::looks::{HELD, Look, Looks};
 use super::output::Output;
 use super::recordings::Recordings;
 use super::timeline::{Number, Timeline};
@@ -38,7 +38,7 @@ impl Traced {
         let turn = watched.turn();
         let mut seen = self.recordings.changes(turn, now, |turn| watched.times(turn));
         if self.looks.next(now, turn, is_last, || watched.is_stopped()) {
-            seen.push((now, Seen::Open(open_now(watched, now).collect())));
+            seen.push((now, Seen::Look(look_at(watched, now))));
             self.looks.took(now, clock::steady());
         }
         seen
@@ -156,23 +156,36 @@ fn sent(watched: &Watched) -> u64 {
     kinds.fold(0, |sum: u64, (way, kind)| sum.wrapping_add(totals.sent(way, kind).bytes))
 }
 
-/// What of a process is open to peers, as if it were opened at this time.
-pub(super) fn open_now(watched: &Watched, time: u64) -> impl Iterator<Item = Event> {
+/// What of a process is open to peers, as if it were opened at this time, and what is not.
+pub(super) fn look_at(watched: &Watched, time: u64) -> Look {
     let keys = watched.segment().keys();
-    let valid = |(_, object): &(Key, Snapshot)| object.state == State::Valid;
-    keys.seen(usize::MAX).filter(valid).filter_map(move |(key, object)| {
-        Some(Event {
-            time,
-            code: object.kind as u8,
-            qp: object.qp,
-            key: key.0,
-            number: keys.slot_of(key)?.into(),
-            address: object.base,
-            length: object.length,
-            detail: object.access.bits().into(),
-            ..Event::of(What::Opened)
-        })
-    })
+    let mut look = Look::default();
+    for (key, object) in keys.seen(usize::MAX) {
+        let Some(slot) = keys.slot_of(key).map(u64::from) else { continue };
+        match object.state {
+            State::Valid => look.open.push(opened(slot, key, &object, time)),
+            // A window is told of while it is being bound.
+            State::Free => look.ended.push((slot, u64::MAX)),
+            State::Vacant => look.ended.push((slot, object.since)),
+            // It is about to open, or to end.
+            State::Changing => {}
+        }
+    }
+    look
+}
+
+fn opened(slot: u64, key: Key, object: &Snapshot, time: u64) -> Event {
+    Event {
+        time,
+        code: object.kind as u8,
+        qp: object.qp,
+        key: key.0,
+        number: slot,
+        address: object.base,
+        length: object.length,
+        detail: object.access.bits().into(),
+        ..Event::of(What::Opened)
+    }
 }
 
 /// Why something was refused, as `transom explain` says it.

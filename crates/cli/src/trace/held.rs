@@ -2,14 +2,14 @@
 
 use transom_system::trace::Event;
 
-use super::looks::HELD;
+use super::looks::{HELD, Look};
 use super::timeline::{Number, Timeline};
 
 /// What was read of a process.
 pub(super) enum Seen {
     Event(Event),
-    /// What is open to peers at a moment.
-    Open(Vec<Event>),
+    /// What is open to peers at a moment, and what is not any more.
+    Look(Look),
     /// It records no more.
     Pause,
     /// It records again.
@@ -50,7 +50,7 @@ impl Held {
                     let slot = timeline.slot(of);
                     timeline.event(of, &event, |event| sentence(slot, event));
                 }
-                Seen::Open(open) => timeline.looked(of, time, &open),
+                Seen::Look(look) => timeline.looked(of, time, &look),
                 Seen::Pause => timeline.pause(of, time),
                 Seen::Resume => timeline.resume(of),
             }

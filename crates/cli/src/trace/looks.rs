@@ -7,6 +7,7 @@
 //! While one looks, the rings are not read. A look that takes long may make events be missed, which calls for another look.
 //! So a look is followed by a rest, which is longer the longer it took.
 
+use transom_system::trace::Event;
 use transom_system::wanted::Turn;
 
 /// How long an event is held back, in nanoseconds: one of another process, or of another thread, may be older and come
@@ -15,6 +16,16 @@ pub(super) const HELD: u64 = 20_000_000;
 
 /// How many times as long as a look the rest after it is.
 const REST: u64 = 16;
+
+/// What somebody has seen who looked at the memory of a process.
+#[derive(Default)]
+pub(super) struct Look {
+    /// What is open, as if it were opened just then.
+    pub(super) open: Vec<Event>,
+    /// The slots where nothing is open, each with when the last object there had ended. What began before that is over.
+    /// What began after that is about to open: it is told of first.
+    pub(super) ended: Vec<(u64, u64)>,
+}
 
 /// The looks at one process.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use transom_system::trace::{Event, What};
 use serde_json::Value;
 
 use super::json::{FIELDS, line};
+use super::looks::Look;
 use super::parse_bytes;
 use super::perfetto::{SLICE_BEGIN, SLICE_END, TracePacket, TrackEvent};
 use super::shown::Reader;
@@ -98,6 +99,28 @@ fn a_window_that_is_told_of_twice_is_one() {
     assert_eq!(bars(&[opened(7, 10), opened(7, 20), closed]), [(Some(10), Some(30))]);
     let two = [(Some(10), Some(10)), (Some(20), Some(20))];
     assert_eq!(bars(&[opened(7, 10), opened(9, 20), closed]), two);
+}
+
+/// A thread tells of a region, loses its processor, and opens the region then.
+///
+/// Rules: SEE-50
+#[test]
+fn a_look_does_not_end_what_is_about_to_open() {
+    const MS: u64 = 1_000_000;
+    let mut timeline = Timeline::new(1_000_000);
+    let process = timeline.process(7, "program", 3);
+    let opened = Event { number: 4, key: 7, ..event(What::Opened, 10) };
+    timeline.event(process, &opened, |_| None);
+    // Another one had the slot before.
+    timeline.looked(process, 50 * MS, &Look { ended: vec![(4, 9)], ..Look::default() });
+    let open = vec![Event { time: 90 * MS, ..opened }];
+    timeline.looked(process, 90 * MS, &Look { open, ..Look::default() });
+    timeline.looked(process, 200 * MS, &Look { ended: vec![(4, 150 * MS)], ..Look::default() });
+    timeline.finish(300 * MS);
+    let (mut reader, packets) = (Reader::default(), timeline.packets.take());
+    let bars = packets.iter().filter_map(|it| reader.take(it)?.1);
+    let bars: Vec<_> = bars.map(|it| (it.time, it.took)).collect();
+    assert_eq!(bars, [(10, Some(200 * MS - 10))]);
 }
 
 /// A thread may still record what it had begun to when nothing was recorded any more.

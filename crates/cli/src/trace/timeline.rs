@@ -1,13 +1,13 @@
 //! The timeline: what events become on the tracks of their processes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use transom_system::trace::{Event, What};
 
 use super::ids::Ids;
 use super::lanes::{Lane, Lanes};
 use super::limit::{LeftOut, Limit};
-use super::looks::HELD;
+use super::looks::Look;
 use super::named;
 use super::packets::{Argument, Flows, Packets, Title, Track};
 use super::pair::Pair;
@@ -306,11 +306,11 @@ impl Timeline {
     }
 
     /// Somebody has looked what is open of a process at this moment. All its events until then are told.
-    pub(super) fn looked(&mut self, of: Number, time: u64, open: &[Event]) {
+    pub(super) fn looked(&mut self, of: Number, time: u64, look: &Look) {
         let process = &mut self.processes[of.0];
         process.is_paused = false;
-        process.close_all_but(&mut self.packets, time, open);
-        let new: Vec<_> = open.iter().filter(|event| !process.has(event)).collect();
+        process.close_ended(&mut self.packets, time, &look.ended);
+        let new: Vec<_> = look.open.iter().filter(|event| !process.has(event)).collect();
         new.into_iter().for_each(|event| self.event(of, event, |_| None));
     }
 
@@ -396,15 +396,12 @@ impl Process {
         self.objects.get(&event.number).is_some_and(|open| open.what == what_is_open(event))
     }
 
-    /// Ends what is not open any more. Something is told of before it is open, so the newest may be open soon.
-    fn close_all_but(&mut self, packets: &mut Packets, time: u64, open: &[Event]) {
-        let slots: HashSet<u64> = open.iter().map(|event| event.number).collect();
-        let is_over = |slot: &u64, open: &mut Open| {
-            !slots.contains(slot) && open.since.saturating_add(HELD) <= time
-        };
-        for (_, Open { lane, track, .. }) in self.objects.extract_if(is_over) {
-            packets.end(track, time, &[]);
-            self.memory.give_back(lane);
+    /// Ends what is not open any more: it began before the last object of its slot had ended.
+    fn close_ended(&mut self, packets: &mut Packets, time: u64, ended: &[(u64, u64)]) {
+        for (slot, at) in ended {
+            if self.objects.get(slot).is_some_and(|open| open.since < *at) {
+                self.end_object(packets, time, *slot);
+            }
         }
     }
 
@@ -418,8 +415,12 @@ impl Process {
     }
 
     fn closed(&mut self, packets: &mut Packets, event: &Event) {
-        if let Some(Open { lane, track, .. }) = self.objects.remove(&event.number) {
-            packets.end(track, event.time, &[]);
+        self.end_object(packets, event.time, event.number);
+    }
+
+    fn end_object(&mut self, packets: &mut Packets, time: u64, slot: u64) {
+        if let Some(Open { lane, track, .. }) = self.objects.remove(&slot) {
+            packets.end(track, time, &[]);
             self.memory.give_back(lane);
         }
     }

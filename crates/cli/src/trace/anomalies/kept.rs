@@ -5,7 +5,7 @@ use transom_system::registry::Registry;
 use transom_system::trace::Event;
 use transom_system::{Watched, clock};
 
-use super::super::follow::{open_now, sentence};
+use super::super::follow::{look_at, sentence};
 use super::super::packets::Packets;
 use super::super::timeline::Timeline;
 use super::cause::Cause;
@@ -30,7 +30,7 @@ impl Kept {
         let mut events = Vec::new();
         watched.rewind();
         watched.events(|event| events.push(event));
-        let open = open_now(watched, 0).collect();
+        let open = look_at(watched, 0).open;
         Self { events, open, older: watched.missed(), missed: 0 }
     }
 

@@ -6,7 +6,7 @@ use transom_system::trace::{Event, What, flow};
 use transom_system::wanted::Turn;
 
 use super::super::held::{Held, Seen};
-use super::super::looks::Looks;
+use super::super::looks::{Look, Looks};
 use super::super::recordings::Recordings;
 use super::super::shown::Reader;
 use super::super::timeline::Timeline;
@@ -24,6 +24,8 @@ enum Step {
     Record(What),
     Open,
     Close,
+    /// It notes when it ended.
+    Note,
 }
 
 #[derive(Default)]
@@ -34,6 +36,7 @@ struct Thread {
     has_seen: bool,
     key: u32,
     is_open: bool,
+    ended: u64,
 }
 
 /// The threads, and what they have recorded.
@@ -68,14 +71,15 @@ impl Process {
                 let steps = if thread.is_open {
                     // The processor may let a look pass before a write.
                     match pause % 2 {
-                        0 => [Step::Close, Step::Look, Step::Record(What::Closed)],
-                        _ => [Step::Look, Step::Close, Step::Record(What::Closed)],
+                        0 => [Step::Close, Step::Look, Step::Record(What::Closed), Step::Note],
+                        _ => [Step::Look, Step::Close, Step::Record(What::Closed), Step::Note],
                     }
+                    .into()
                 } else {
                     thread.key += THREADS;
-                    [Step::Look, Step::Record(What::Opened), Step::Open]
+                    [Step::Look, Step::Record(What::Opened), Step::Open].into()
                 };
-                thread.steps = steps.into();
+                thread.steps = steps;
             }
             let time = ms * MS + 1;
             match thread.steps.pop_front() {
@@ -89,15 +93,22 @@ impl Process {
                     thread.is_open = true;
                 }
                 Some(Step::Close) => thread.is_open = false,
+                Some(Step::Note) => thread.ended = time,
                 _ => {}
             }
             thread.at = ms + 1 + pause;
         }
     }
 
-    fn open(&self, time: u64) -> Vec<Event> {
-        let threads = (0..).zip(&self.threads).filter(|(_, it)| it.is_open);
-        threads.map(|(slot, it)| event(What::Opened, time, slot, it.key)).collect()
+    fn look(&self, time: u64) -> Look {
+        let mut look = Look::default();
+        for (slot, it) in (0..).zip(&self.threads) {
+            match it.is_open {
+                true => look.open.push(event(What::Opened, time, slot, it.key)),
+                false => look.ended.push((slot.into(), it.ended)),
+            }
+        }
+        look
     }
 }
 
@@ -154,7 +165,7 @@ fn shown_is_open(seed: u64) {
             held.add(time, number, change);
         }
         if looks.next(now, turn, ms == END, || false) {
-            held.add(now, number, Seen::Open(process.open(now)));
+            held.add(now, number, Seen::Look(process.look(now)));
         }
         for event in &process.ring[read..] {
             held.add(event.time, number, Seen::Event(*event));
@@ -169,6 +180,8 @@ fn shown_is_open(seed: u64) {
     timeline.finish(end);
     let mut reader = Reader::default();
     let mut open_at_the_end = Vec::new();
+    let mut last_end: HashMap<u32, u64> = HashMap::new();
+    let paused = [(PAUSED * MS, AGAIN * MS), (PAUSED_AGAIN * MS, BACK * MS)];
     for packet in &timeline.packets.take() {
         let Some((_, Some(bar))) = reader.take(packet) else { continue };
         let Some((_, key)) = bar.name.split_once(" 0x") else { continue };
@@ -178,12 +191,17 @@ fn shown_is_open(seed: u64) {
         if over == end {
             open_at_the_end.push(key);
         }
-        for (paused, back) in [(PAUSED * MS, AGAIN * MS), (PAUSED_AGAIN * MS, BACK * MS)] {
+        // It is one bar, unless nobody knew meanwhile.
+        if let Some(before) = last_end.insert(key, over) {
+            let nobody_knew = paused.iter().any(|(at, back)| before >= *at && bar.time >= *back);
+            assert!(nobody_knew, "seed {seed}: {key:#x} ends at {before}, and is shown again");
+        }
+        for (paused, back) in paused {
             let is_shown = bar.time < back && over > paused;
             assert!(!is_shown, "seed {seed}: {key:#x} is shown while nobody knows");
         }
     }
-    let mut open: Vec<_> = process.open(0).iter().map(|it| it.key).collect();
+    let mut open: Vec<_> = process.look(0).open.iter().map(|it| it.key).collect();
     open.sort_unstable();
     open_at_the_end.sort_unstable();
     assert_eq!(open_at_the_end, open, "seed {seed}");
