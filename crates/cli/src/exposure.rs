@@ -84,7 +84,7 @@ window has these fields:
   region             a window: the number of its region
   key                its R_Key
   address            the address of its first byte
-  length             its bytes
+  length             its bytes; null if it covers all addresses
   rights             what peers may do: read, write, atomic
   call               where it was registered or bound: what, thread and places, as for transom check
     places           the callers: function, file, line, column, inlined, module and offset

@@ -158,7 +158,7 @@ pub(super) fn print(
             region: Some(it.region).filter(|number| *number > 0),
             key: Some(it.key),
             address: Some(it.address),
-            length: Some(it.length),
+            length: Some(it.length).filter(|length| *length != u64::MAX),
             rights: rights(it.rights),
             call: names.call(account, it.site).map(at),
             since: it.since,
@@ -282,6 +282,11 @@ mod tests {
 
     /// A region that a peer has read, and regions that share a line.
     fn account() -> Account {
+        account_of(0x1000, 4096)
+    }
+
+    /// The same with a region of this place.
+    fn account_of(address: u64, length: u64) -> Account {
         let rights = [Deed::Read, Deed::Write].into_iter().collect();
         let opens = Opens {
             device: 1,
@@ -291,9 +296,9 @@ mod tests {
             scope: Scope::Domain(1),
             site: 1,
             rights,
-            address: 0x1000,
-            length: 4096,
-            base: 0x1000,
+            address,
+            length,
+            base: address,
         };
         let (number, peer, domain) = (3, 4, Some(1));
         let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 7];
@@ -314,7 +319,11 @@ mod tests {
     }
 
     fn printed() -> Vec<Value> {
-        let (accounts, mut out) = ([account()], Vec::new());
+        printed_of([account()])
+    }
+
+    fn printed_of(accounts: [Account; 1]) -> Vec<Value> {
+        let mut out = Vec::new();
         let names = Names::of(&accounts);
         print(&mut out, &accounts[0], &accounts, &names).unwrap();
         print_summary(&mut out, &accounts, &accounts[0].sums()).unwrap();
@@ -336,6 +345,16 @@ mod tests {
         assert_eq!(opening["changes"][3]["right"], "write");
         assert_eq!((&folded["number"], &folded["key"]), (&Value::Null, &Value::Null));
         assert_eq!(summary["openings"], 2);
+    }
+
+    /// 2^64 - 1 is beyond what readers keep exactly, and not the number of its bytes.
+    ///
+    /// Rules: EXP-01
+    #[test]
+    fn the_length_of_a_region_of_all_addresses_is_null() {
+        let length = |length| printed_of([account_of(0, length)])[0]["length"].clone();
+        assert_eq!(length(u64::MAX), Value::Null);
+        assert_eq!(length(u64::MAX - 1), u64::MAX - 1);
     }
 
     /// The fields of a call are those of `transom check`.
