@@ -114,6 +114,33 @@ static void id_goes_with_a_queue_pair(void)
 	shown("an id that goes with its queue pair there");
 }
 
+/* Rules: CM-27, CM-34. The sender of a request waits no longer, and the listening side is about to answer it. No event
+   says so, for the program has not accepted it yet. */
+static void request_is_given_up(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct ibv_qp_init_attr attr = small(IBV_QPT_RC);
+	struct sockaddr_storage address;
+	struct rdma_cm_id *listen, *active, *passive;
+	struct rdma_cm_event *event;
+
+	listen = listener(channel, AF_INET, RDMA_PS_TCP, &address);
+	active = resolved(channel, RDMA_PS_TCP, &address);
+	CHECK(!rdma_create_qp(active, NULL, &attr) && !rdma_connect(active, NULL));
+	event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	passive = event->id;
+	CHECK(!rdma_ack_cm_event(event));
+	rdma_destroy_ep(active);
+	/* The message may be under way. */
+	for (attr = small(IBV_QPT_RC); !rdma_create_qp(passive, NULL, &attr); attr = small(IBV_QPT_RC))
+		rdma_destroy_qp(passive);
+	CHECK(errno == EINVAL && !passive->qp);
+	CHECK(rdma_accept(passive, NULL) == -1 && errno == EINVAL);
+	CHECK(!rdma_destroy_id(passive) && !rdma_destroy_id(listen));
+	rdma_destroy_event_channel(channel);
+	shown("a request that is given up before its answer");
+}
+
 /* Rules: CM-07 */
 static void too_much_private_data(void)
 {
@@ -312,6 +339,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	id_goes_with_a_queue_pair();
+	request_is_given_up();
 	too_much_private_data();
 	ids_go_while_a_thread_fetches();
 	signals_while_a_thread_fetches();

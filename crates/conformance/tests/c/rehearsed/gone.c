@@ -14,11 +14,11 @@ static struct rdma_event_channel *channels[2];
 static struct rdma_cm_id *active, *passive;
 static struct sockaddr_storage address;
 
-static void make_queue_pair(struct rdma_cm_id *id)
+static int make_queue_pair(struct rdma_cm_id *id)
 {
 	struct ibv_qp_init_attr init = small(IBV_QPT_RC);
 
-	CHECK(!rdma_create_qp(id, NULL, &init));
+	return rdma_create_qp(id, NULL, &init);
 }
 
 /* The next event, but for changes of addresses. NULL if none comes within so many milliseconds, or ever if negative. */
@@ -38,17 +38,21 @@ static struct rdma_cm_event *within(int milliseconds)
 	return NULL;
 }
 
-/* The listening side takes a request. Who sent it may have given up meanwhile: then no request is left. */
+/* The listening side takes a request. Who sent it may have given up meanwhile, at any moment here. Then no request is
+   left: the library cannot bring a queue pair to INIT for it, nor accept it. */
 static void accept_from(struct rdma_cm_id *id)
 {
 	struct rdma_conn_param param = {.retry_count = 7};
 
-	make_queue_pair(id);
-	if (!rdma_accept(id, &param)) {
+	if (make_queue_pair(id)) {
+		CHECK(errno == EINVAL);
+	} else if (rdma_accept(id, &param)) {
+		CHECK(errno == EINVAL);
+		rdma_destroy_qp(id);
+	} else {
 		passive = id;
 		return;
 	}
-	rdma_destroy_qp(id);
 	CHECK(!rdma_destroy_id(id));
 }
 
@@ -62,7 +66,7 @@ static enum rdma_cm_event_type connects(int patience, int *status)
 	channels[1] = rdma_create_event_channel();
 	CHECK(channels[1]);
 	active = resolved(channels[1], RDMA_PS_TCP, &address);
-	make_queue_pair(active);
+	CHECK(!make_queue_pair(active));
 	CHECK(!rdma_connect(active, &param));
 	while ((event = within(patience))) {
 		struct rdma_cm_id *id = event->id;

@@ -51,7 +51,7 @@ fn a_c_program_ends_what_it_has_in_the_wrong_order() {
     let scratch = Scratch::new("endings");
     let binary = compile(&scratch, "endings.c", "endings", RDMACM);
     take_turn(Link::Wire);
-    run(Command::new(&binary).env("LD_LIBRARY_PATH", our_libraries()), 5);
+    run(Command::new(&binary).env("LD_LIBRARY_PATH", our_libraries()), 6);
     let count = if is_long() { "10000" } else { "400" };
     run(Command::new(&binary).arg(count).env("LD_LIBRARY_PATH", our_libraries()), 1);
 }
