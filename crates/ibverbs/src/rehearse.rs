@@ -42,6 +42,12 @@ pub(crate) fn may_make() -> Result<(), c_int> {
     refuse(rehearsal, &[libc::ENOMEM, libc::EAGAIN])
 }
 
+/// `rdma_create_id` is about to make an id. The kernel has memory for it or has none.
+pub(crate) fn may_make_id() -> Result<(), c_int> {
+    let Some(rehearsal) = rehearsal::on() else { return Ok(()) };
+    refuse(rehearsal, &[libc::ENOMEM])
+}
+
 /// A verb is about to register memory. The program may also have no right to lock memory.
 pub(crate) fn may_register() -> Result<(), c_int> {
     let Some(rehearsal) = rehearsal::on() else { return Ok(()) };

@@ -288,7 +288,7 @@ provocations! {
     /// A verb that makes an object fails, for want of room or of a right.
     RefusedObjects "refused-objects" "REH-30" Failure "object"
         "a verb that makes an object fails with ENOMEM, EAGAIN or EPERM"
-        "ibv_create_qp(3)";
+        "ibv_create_qp(3), ibv_reg_mr(3), rdma_create_id(3)";
     /// A post is refused with ENOMEM, at one element of its list.
     RefusedPosts "refused-posts" "REH-31" Failure "request"
         "a post fails with ENOMEM at one element of its list"

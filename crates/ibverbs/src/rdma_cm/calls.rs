@@ -15,6 +15,7 @@ use super::files::File;
 use super::listening;
 use super::places::Place;
 use super::refusal::Refusal;
+use crate::rehearse;
 
 /// A reserved field is set.
 const RESERVED: Refusal = Refusal::invalid("a reserved field of the command is not zero");
@@ -41,6 +42,8 @@ pub(super) fn create_id(command: &Command<'_>) -> Result<(), Refusal> {
         }),
         _ => return Err(Refusal::invalid("ps is none of RDMA_PS_TCP, _UDP, _IPOIB and _IB")),
     };
+    let may_make = rehearse::may_make_id();
+    may_make.map_err(|errno| Refusal::new(errno, "the rehearsal refuses to make an id"))?;
     command.call(|manager| {
         let id = manager.create(command.file(), body.uid, service)?;
         let answered = command.answer(body.response, &rdma_ucm_create_id_resp { id: id.0 });

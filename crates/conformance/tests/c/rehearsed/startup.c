@@ -3,6 +3,7 @@
  * of one process, and their events come by one channel.
  */
 #include <poll.h>
+#include <unistd.h>
 
 #include "../cm.h"
 
@@ -140,6 +141,53 @@ static void posts_late(int wrong)
 	CHECK(count == 1 && wc.status == IBV_WC_SUCCESS);
 }
 
+enum { LISTENERS = 12 };
+
+/* Listens for a while, if that is possible now. Wrong: leaves the channel behind for which no id could be made. */
+static void listen_shortly(int wrong)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_storage address;
+	struct rdma_cm_id *id;
+
+	CHECK(channel);
+	loopback(AF_INET, &address);
+	if (rdma_create_id(channel, &id, NULL, RDMA_PS_TCP)) {
+		if (errno != ENOMEM)
+			abort();
+		if (wrong)
+			return;
+	} else {
+		CHECK(!rdma_bind_addr(id, (struct sockaddr *)&address) && !rdma_listen(id, 1));
+		CHECK(!rdma_destroy_id(id));
+	}
+	rdma_destroy_event_channel(channel);
+}
+
+/* The lowest descriptor that is free. */
+static int next_descriptor(void)
+{
+	const int next = dup(STDERR_FILENO);
+
+	CHECK(next >= 0 && !close(next));
+	return next;
+}
+
+/* Listens again and again, as a server that is up for months. It goes on if it cannot listen now, and watches over its
+   descriptors. */
+static void leaves_channels(int wrong)
+{
+	const int before = next_descriptor();
+
+	for (int i = 0; i < LISTENERS; i++)
+		listen_shortly(wrong);
+	/* The device's thread may have one of its own open for a moment. */
+	for (int look = 0; look < 1000 && next_descriptor() > before; look++)
+		poll(NULL, 0, 1);
+	if (next_descriptor() > before)
+		abort();
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int wrong);
@@ -147,6 +195,7 @@ static const struct {
 	{"first-message", first_message},
 	{"ended-by-flush", ended_by_flush},
 	{"posts-late", posts_late},
+	{"leaves-channels", leaves_channels},
 };
 
 int main(int argc, char **argv)

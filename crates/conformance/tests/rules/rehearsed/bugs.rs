@@ -159,7 +159,7 @@ fn bugs_of_what_is_torn_down_fail_within_two_hundred_runs() {
     holds("teardown");
 }
 
-/// Rules: REH-16, REH-17, REH-42
+/// Rules: REH-16, REH-17, REH-30, REH-42
 #[test]
 fn bugs_of_connections_fail_within_two_hundred_runs() {
     holds("startup");
