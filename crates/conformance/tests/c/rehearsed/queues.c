@@ -1,4 +1,7 @@
 /* Public bugs of programs that lose count of what is in their queues. */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "corpus.h"
 
 /* Sends from a few buffers. Wrong: drops a message for which none is free, as if it were sent. */
@@ -232,12 +235,94 @@ static void keeps_the_list(int wrong)
 	end_pair(&pair);
 }
 
+/* The length of a record, and how many a slot holds. */
+enum { RECORD = 64, MOST = 4 };
+
+/* Room for one record. It ends where its page does, and nothing is behind that page. */
+static char *room_for_one(void)
+{
+	const size_t page = sysconf(_SC_PAGESIZE);
+	char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(pages != MAP_FAILED && !mprotect(pages + page, page, PROT_NONE));
+	return pages + page - RECORD;
+}
+
+/* Takes the messages that have come, each from its own slot. Returns how many records they had. Wrong: copies as much
+   as has come, for there is room for a record. */
+static int records_taken(struct ibv_cq *received, char *room, int wrong)
+{
+	struct ibv_wc wc;
+	int records = 0;
+
+	while (ibv_poll_cq(received, 1, &wc) > 0) {
+		const char *slot = memory + wc.wr_id;
+
+		CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len % RECORD == 0);
+		if (wrong)
+			memcpy(room, slot, wc.byte_len);
+		for (unsigned at = 0; at < wc.byte_len && !wrong; at += RECORD)
+			memcpy(room, slot + at, RECORD);
+		records += wc.byte_len / RECORD;
+	}
+	return records;
+}
+
+/* Sends records in one message. */
+static void send_records(struct pair *pair, struct ibv_qp *qp, int records)
+{
+	struct ibv_sge data = {(uintptr_t)memory, records * RECORD, pair->mr->lkey};
+	struct ibv_send_wr send = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .sg_list = &data,
+				   .num_sge = 1}, *bad;
+
+	CHECK(!ibv_post_send(qp, &send, &bad));
+}
+
+/* Takes records of one length, each in a message. A peer sends those together that it makes while its last message is
+   under way. Wrong: as records_taken. */
+static void takes_all(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_cq *received = ibv_create_cq(pair.context, DEPTH, NULL, NULL, 0);
+	int waiting = 0, is_under_way = 0, taken = 0;
+	char *room = room_for_one();
+	struct ibv_qp *qp;
+
+	CHECK(received);
+	qp = to_itself(&pair, pair.cq, received, NULL);
+	for (unsigned at = 1024; at < 1024 + ROUNDS * MOST * RECORD; at += MOST * RECORD) {
+		struct ibv_sge slot = {(uintptr_t)memory + at, MOST * RECORD, pair.mr->lkey};
+		struct ibv_recv_wr receive = {.wr_id = at, .sg_list = &slot, .num_sge = 1}, *bad;
+
+		CHECK(!ibv_post_recv(qp, &receive, &bad));
+	}
+	for (int made = 1; made <= ROUNDS; made++) {
+		waiting++;
+		if (is_under_way && in_time(pair.cq))
+			is_under_way = 0;
+		if (is_under_way && made < ROUNDS && waiting < MOST)
+			continue;
+		if (is_under_way)
+			await(pair.cq, 1);
+		send_records(&pair, qp, waiting);
+		is_under_way = 1;
+		waiting = 0;
+		taken += records_taken(received, room, wrong);
+	}
+	await(pair.cq, 1);
+	while (taken < ROUNDS)
+		taken += records_taken(received, room, wrong);
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(received));
+	end_pair(&pair);
+}
+
 static const struct mistake mistakes[] = {
 	{"drops-silently", drops_silently},
 	{"leaves-the-batch", leaves_the_batch},
 	{"asserts-room", asserts_room},
 	{"forgets-the-first", forgets_the_first},
 	{"keeps-the-list", keeps_the_list},
+	{"takes-all", takes_all},
 };
 
 int main(int argc, char **argv)

@@ -147,7 +147,7 @@ fn bugs_of_sleepers_fail_within_two_hundred_runs() {
     holds("wakeups");
 }
 
-/// Rules: REH-10, REH-11, REH-31, REH-32, REH-40, REH-42
+/// Rules: REH-10, REH-11, REH-31, REH-32, REH-40, REH-42, REH-93
 #[test]
 fn bugs_of_queues_fail_within_two_hundred_runs() {
     holds("queues");
