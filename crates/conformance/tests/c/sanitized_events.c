@@ -4,14 +4,9 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "check.h"
-
-static __attribute__((noinline)) void change(volatile char *at) { (*at)++; }
-static __attribute__((noinline)) int look(const volatile char *at) { return *at; }
+#include "sanitized.h"
 
 static struct ibv_context *context;
-/* That it has looked orders nothing. */
-static int has_looked;
 
 static struct ibv_cq *gets_completion(void *channel)
 {
@@ -28,7 +23,7 @@ static void *acknowledges_completion(void *channel)
 {
     struct ibv_cq *queue = gets_completion(channel);
 
-    __atomic_store_n(&has_looked, 1, __ATOMIC_RELAXED);
+    say_so();
     ibv_ack_cq_events(queue, 1);
     return NULL;
 }
@@ -36,7 +31,7 @@ static void *acknowledges_completion(void *channel)
 static void *leaves_completion(void *channel)
 {
     gets_completion(channel);
-    __atomic_store_n(&has_looked, 1, __ATOMIC_RELAXED);
+    say_so();
     return NULL;
 }
 
@@ -48,7 +43,7 @@ static void *acknowledges_last_request(void *unused)
     CHECK(last.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
     CHECK(look(last.element.qp->qp_context) == 1);
     change(last.element.qp->qp_context);
-    __atomic_store_n(&has_looked, 1, __ATOMIC_RELAXED);
+    say_so();
     ibv_ack_async_event(&last);
     return unused;
 }
@@ -87,8 +82,7 @@ static void with_event_of_a_verb(void *(*with)(void *), int asynchronous, int to
     attr.qp_state = IBV_QPS_ERR;
     CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
     CHECK(!ibv_post_send(qp, &request, &bad));
-    while (!__atomic_load_n(&has_looked, __ATOMIC_RELAXED))
-        ;
+    wait_until_said();
     if (too_early)
         ibv_ack_cq_events(init.send_cq, 1);
     CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(init.send_cq));
@@ -101,11 +95,7 @@ static void right_completion_event(void) { with_event_of_a_verb(acknowledges_com
 static void right_asynchronous_event(void) { with_event_of_a_verb(acknowledges_last_request, 1, 0); }
 static void acknowledged_by_one_that_does_not_have_it(void) { with_event_of_a_verb(leaves_completion, 0, 1); }
 
-#define CASE(name) { #name, name }
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {
+static const struct named_case cases[] = {
     CASE(right_completion_event),
     CASE(right_asynchronous_event),
     CASE(acknowledged_by_one_that_does_not_have_it),
@@ -113,12 +103,7 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
-        if (!strcmp(cases[i].name, argv[1])) {
-            cases[i].run();
-            puts("end");
-            return 0;
-        }
-    fputs("which case?\n", stderr);
-    return 2;
+    RUN_CASE(cases, argc, argv);
+    puts("end");
+    return 0;
 }

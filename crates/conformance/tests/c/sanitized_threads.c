@@ -7,11 +7,9 @@
 #include <unistd.h>
 
 #include "cm.h"
+#include "sanitized.h"
 
 #define SIZE 4096
-
-static __attribute__((noinline)) void change(volatile char *at) { (*at)++; }
-static __attribute__((noinline)) int look(const volatile char *at) { return *at; }
 
 /* An end of a connection: an id with a channel, whose events a thread of its own takes. What one thread has written for
    another, only rdma_cm hands over. */
@@ -149,14 +147,12 @@ static void changed_before_it_completed(void)
 
 /* Two threads with one event. */
 static struct rdma_cm_event *event;
-static int has_looked;
 
-/* That it has looked orders nothing. */
 static void *looks_at_it(void *secret)
 {
     CHECK(event->status == 0);
     change(secret);
-    __atomic_store_n(&has_looked, 1, __ATOMIC_RELAXED);
+    say_so();
     return NULL;
 }
 
@@ -183,8 +179,7 @@ static void with_one_event(void *(*with)(void *), int too_early)
     event = next(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
     CHECK(!pthread_create(&thread, NULL, with, secret));
     if (too_early) {
-        while (!__atomic_load_n(&has_looked, __ATOMIC_RELAXED))
-            ;
+        wait_until_said();
         CHECK(!rdma_ack_cm_event(event));
     }
     CHECK(!rdma_destroy_id(id));
@@ -302,7 +297,7 @@ static void *hands_it_over(void *unused)
 {
     change(shared);
     send_all(near, "over", 4);
-    __atomic_store_n(&has_looked, 1, __ATOMIC_RELAXED);
+    say_so();
     return unused;
 }
 
@@ -318,8 +313,7 @@ static void while_polling(void (*polls)(int socket), int at_others)
     connect_sockets();
     shared = calloc(1, SIZE);
     CHECK(!pthread_create(&thread, NULL, hands_it_over, NULL));
-    while (!__atomic_load_n(&has_looked, __ATOMIC_RELAXED))
-        ;
+    wait_until_said();
     polls(at_others ? entry.fd : far);
     change(shared);
     CHECK(!pthread_join(thread, NULL));
@@ -368,11 +362,7 @@ static void right_select(void) { while_polling(selects_until_it_comes, 0); }
 static void poll_heard_of_a_pipe(void) { while_polling(polls_and_hears_of_a_pipe, 1); }
 static void select_heard_nothing(void) { while_polling(selects_and_hears_nothing, 1); }
 
-#define CASE(name) { #name, name }
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {
+static const struct named_case cases[] = {
     CASE(right_connection),
     CASE(changed_before_it_completed),
     CASE(right_end),
@@ -388,12 +378,7 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
-        if (!strcmp(cases[i].name, argv[1])) {
-            cases[i].run();
-            puts("end");
-            return 0;
-        }
-    fputs("which case?\n", stderr);
-    return 2;
+    RUN_CASE(cases, argc, argv);
+    puts("end");
+    return 0;
 }

@@ -55,6 +55,10 @@ impl Sanitized {
         let option = format!("-fsanitize={kind}");
         let arguments = [&[option.as_str()], libraries].concat();
         let binary = compile(&scratch, &format!("{name}.c"), name, &arguments);
+        Self::of(scratch, binary)
+    }
+
+    fn of(scratch: Scratch, binary: PathBuf) -> Self {
         let under = Vec::new();
         Self { _scratch: scratch, binary, under, link: "", address_options: SHORT, peer: None }
     }
@@ -66,15 +70,7 @@ impl Sanitized {
         let scratch = Scratch::new(&format!("{name}{}", options.concat().replace('=', "-")));
         let arguments = [options, RDMACM].concat();
         let binary = compile_by(&clang, &scratch, &format!("{name}.c"), name, &arguments);
-        let under = Vec::new();
-        Some(Self {
-            _scratch: scratch,
-            binary,
-            under,
-            link: "",
-            address_options: SHORT,
-            peer: None,
-        })
+        Some(Self::of(scratch, binary))
     }
 
     /// The same with packets between all queue pairs.
@@ -464,14 +460,7 @@ fn memcheck_sees_the_same() {
     let valgrind = program("valgrind", "valgrind");
     let valgrind = valgrind.to_str().expect("a plain path").to_owned();
     let under = vec![valgrind, "--quiet".to_owned(), "--error-exitcode=9".to_owned()];
-    let memcheck = Sanitized {
-        _scratch: scratch,
-        binary,
-        under,
-        link: "",
-        address_options: SHORT,
-        peer: None,
-    };
+    let memcheck = Sanitized { under, ..Sanitized::of(scratch, binary) };
     memcheck.reports(&[
         ("freed_before_it_came", &[NOT_ITS_OWN, "Unaddressable", "give_back"]),
         ("freed_before_a_write", &[NOT_ITS_OWN, "Unaddressable", "give_back"]),
