@@ -1,5 +1,7 @@
 //! Connections between processes: through their pipes, and over the wire.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use transom_conformance::connections::*;
@@ -17,6 +19,24 @@ use puppet::*;
 
 /// So long a request waits for somebody to listen.
 const WAITS: Duration = Duration::from_millis(100);
+
+/// The pipe that tells when a process ends. No other file that is open has its number.
+fn life_of(pid: u32) -> u64 {
+    let registry = Registry::open().expect("a registry");
+    let found = registry.processes().into_iter().find(|it| it.pid == pid);
+    let slot = found.expect("it has a device").announcer.slot;
+    let path = registry.socket_path(slot).with_file_name(format!("life-{slot}"));
+    path.metadata().expect("its pipe").ino()
+}
+
+/// The pipes of this kind that a process has open.
+fn lives_of(pid: u32) -> impl Iterator<Item = u64> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("it is there");
+    let paths = open.filter_map(|it| Some(it.ok()?.path()));
+    let lives = paths
+        .filter(|path| fs::read_link(path).is_ok_and(|it| it.to_string_lossy().contains("/life-")));
+    lives.filter_map(|path| Some(path.metadata().ok()?.ino()))
+}
 
 /// Runs each test with processes that reach each other through their pipes, and over the wire.
 macro_rules! on_both_ways {
@@ -82,6 +102,22 @@ on_both_ways! {
         let port = passive.ask(&[order::LISTEN, 0]);
         active.connect(&mut passive, port);
         active.0.kill();
+        passive.expect(event::DISCONNECTED);
+        passive.finish();
+    }
+
+    /// Each process waits for the ends of the others by descriptors. It closes those of one that has ended.
+    ///
+    /// Rules: CM-50
+    fn what_waits_for_the_end_of_a_process_goes_with_it(environment) {
+        let [mut active, mut passive] = Puppet::two(environment);
+        let port = passive.ask(&[order::LISTEN, 0]);
+        active.connect(&mut passive, port);
+        let life = life_of(active.0.pid());
+        let waits = || lives_of(passive.0.pid()).filter(|it| *it == life).count();
+        until("it waits for the end", || (waits() > 0).then_some(()));
+        active.0.kill();
+        until("nothing of it is open", || (waits() == 0).then_some(()));
         passive.expect(event::DISCONNECTED);
         passive.finish();
     }
