@@ -52,8 +52,9 @@ memory with its peers. None of this works for set-user-ID programs, for programs
 in, and for those that look up functions of their own libibverbs by dlsym.
 
 This command becomes the program: exit status and signals are the program's own. With --explain it
-stays, forwards the signals it gets, and exits as the program does. It then shows what was refused since
-the start, for all processes of this user in this network namespace.
+stays, forwards the signals it gets, and exits as the program does. If the program fails, it shows what
+was refused to the program and to all that it started, oldest first, and how many refusals other programs
+of this user had meanwhile.
 
 A small process stays beside the program. It sleeps, and `wait` does not find it. If the program is
 killed, it tells the peers on other hosts that their connections have ended, as a kernel with an adapter

@@ -5,6 +5,7 @@ use crate::failure::{Failure, Result};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use transom_device::operation::Operation;
+use transom_device::protection::Announcer;
 use transom_device::qp::QpNumber;
 use transom_system::registry::{Fate, Process, Record, RefusalRecord, Registry, Role};
 
@@ -14,6 +15,8 @@ pub(crate) struct Asked {
     pub(super) pid: Option<u32>,
     /// The name of the program.
     pub(super) process: Option<String>,
+    /// Only these stays of processes.
+    pub(super) only: Option<Vec<Announcer>>,
     /// Nanoseconds since 1970.
     pub(super) since: u64,
 }
@@ -37,6 +40,7 @@ impl Asked {
     pub(super) fn is_of(&self, process: &Process) -> bool {
         self.pid.is_none_or(|pid| process.pid == pid)
             && self.process.as_ref().is_none_or(|name| process.name == *name)
+            && self.only.as_ref().is_none_or(|only| only.contains(&process.announcer))
     }
 
     /// Fails if no such process is known. An empty answer would wrongly say that nothing was refused there.
