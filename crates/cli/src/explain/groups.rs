@@ -1,7 +1,7 @@
 //! Refusals for people: equal ones once, with a count.
 
-use super::asked::Refused;
-use super::{Told, who};
+use super::asked::{Refused, ends};
+use super::{Told, json, who};
 use crate::clock::{self, Ago};
 use crate::failure::Result;
 use crate::layout::Page;
@@ -82,8 +82,16 @@ pub(super) fn print(
     limit: usize,
 ) -> Result<usize> {
     let groups = groups(refusals);
+    let mut connections = Vec::new();
     for group in groups.iter().take(limit) {
         print_one(out, group.shown)?;
+        if let Record::Connection(record) = &group.shown.record {
+            let (ends, passive) = (ends(&group.shown.record), json::is_passive(record));
+            if connections.contains(&(ends, !passive)) {
+                out.item("  ", "It is the same connection as above, seen by its other end.")?;
+            }
+            connections.push((ends, passive));
+        }
         if group.count > 1 {
             let time = clock::local(group.last, clock::now());
             let last = if order == Order::NewestFirst { "first" } else { "last" };
@@ -112,7 +120,10 @@ mod tests {
     use super::*;
     use transom_device::execution::Unheard;
     use transom_device::qp::Mask;
-    use transom_system::registry::{CallFault, CallRecord, CallRefusal, Fate, Name, WorkRecord};
+    use transom_system::registry::{
+        CallFault, CallRecord, CallRefusal, ConnectionFault, ConnectionRecord, Fate, Name,
+        WorkRecord,
+    };
 
     #[test]
     fn the_same_thing_is_told_once_with_how_often_it_was() {
@@ -150,6 +161,33 @@ mod tests {
         all.reverse();
         let (_, out) = printed(&all, Order::OldestFirst);
         assert!(out.contains("num_sge cannot be 0x9\n  3 times, the last at"), "{out}");
+    }
+
+    #[test]
+    fn of_a_connection_that_both_ends_tell_of_it_is_said() {
+        let refused = |fault, port| {
+            let record = ConnectionRecord {
+                time: 5,
+                fault,
+                code: 8,
+                source: ([127, 0, 0, 1], port).into(),
+                destination: ([127, 0, 0, 1], 7999).into(),
+                nearest: 0,
+                listens_at: None,
+                cause: None,
+                said: Name::new(""),
+            };
+            Refused { process: process(), record: Record::Connection(record), lost: 0 }
+        };
+        let printed = |all: &[Refused]| {
+            let mut out = Page::new(Vec::new(), 80);
+            print(&mut out, all, Order::OldestFirst, 9).unwrap();
+            String::from_utf8(out.to).unwrap().matches("seen by its other end").count()
+        };
+        let passive = refused(ConnectionFault::Refused, 40_000);
+        assert_eq!(printed(&[passive.clone(), refused(ConnectionFault::Rejected, 40_000)]), 1);
+        assert_eq!(printed(&[passive.clone(), refused(ConnectionFault::Rejected, 40_001)]), 0);
+        assert_eq!(printed(&[passive, refused(ConnectionFault::BacklogFull, 40_000)]), 0);
     }
 
     /// In one group, the sentence of one of them would be lost.
