@@ -110,19 +110,19 @@ device and lost as above, and these fields:
   sentence     all that for people
 
 A connection that failed has time_ns, pid, process, alive, device and lost as above, and these fields:
-  role         \"active\": it asked for the connection; \"passive\": it was asked
-  reason       why: rejected, unreachable, nobody_there, not_served, no_route, not_joined,
-               not_confirmed (active); refused, backlog_full (passive); device_removed,
-               address_changed (either)
-  code         the peer's reason or status, or the errno
-  source       the address and port that asked
-  destination  the address and port that was asked
-  nearest_port if nobody listens on the port: the port with its bytes swapped, if somebody listens
-               there, or else the nearest that somebody listens on
-  listens_at   if nobody listens at that address: another address where somebody listens on the port
-  cause        for reason 28, if the peer gives it: program, destroyed, ended, not_taken
-  said         the private data of the program that refused, if it is text
-  sentence     all that for people
+  role          \"active\": it asked for the connection; \"passive\": it was asked
+  reason        why: rejected, unreachable, nobody_there, not_served, no_route, not_joined,
+                not_confirmed (active); refused, backlog_full (passive); device_removed,
+                address_changed (either)
+  code          the peer's reason or status, or the errno
+  source        the address and port that asked
+  destination   the address and port that was asked
+  nearest_port  if nobody listens on the port: the port with its bytes swapped, if somebody listens
+                there, or else the nearest that somebody listens on
+  listens_at    if nobody listens at that address: another address where somebody listens on the port
+  cause         for reason 28, if the peer gives it: program, destroyed, ended, not_taken
+  said          the private data of the program that refused, if it is text
+  sentence      all that for people
 
 Examples:
   transom explain --limit 1
@@ -134,8 +134,8 @@ Examples:
 /// Say why accesses, calls and connections were refused, newest first, and why packets were dropped
 ///
 /// A refusal that happened several times is shown once, with a count. Each process keeps its last 64 refusals, and
-/// counts the packets that it dropped. They stay for a while after the process has closed its device or ended; use
-/// --pid to see the dropped packets then. You see processes of your user in this network namespace. docs/symptoms.md
+/// counts the packets that it dropped. They stay after the process has closed its device or ended, until some 254 more
+/// devices were opened; use --pid to see the dropped packets then. You see processes of your user in this network namespace. docs/symptoms.md
 /// in Transom's source lists the usual causes of statuses, errnos and events.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = FIELDS)]
