@@ -122,11 +122,22 @@ impl<'a> LocalBuffers<'a> {
     }
 
     /// The refusal for memory that its key still grants but that is not there any more.
+    #[inline]
+    pub fn gone(self, operation: Operation) -> Refusal {
+        self.gone_at(operation, 0)
+    }
+
+    /// The same, for the entry with the byte at this offset of all.
     #[cold]
     #[inline(never)]
-    pub fn gone(self, operation: Operation) -> Refusal {
-        let first = self.sges.iter().find(|sge| sge.length > 0).copied().unwrap_or_default();
-        let attempt = self.attempt(operation, &first, 0, u64::from(first.length));
+    pub fn gone_at(self, operation: Operation, offset: u64) -> Refusal {
+        let mut end = 0;
+        let holds = |sge: &&Sge| {
+            end += u64::from(sge.length);
+            offset < end
+        };
+        let sge = self.sges.iter().find(holds).copied().unwrap_or_default();
+        let attempt = self.attempt(operation, &sge, 0, u64::from(sge.length));
         Refusal { reason: Reason::MemoryGone, attempt, object: self.keys.look_up(attempt.key) }
     }
 

@@ -195,6 +195,27 @@ static void written_by_peer(int wrong)
 	end(&pair);
 }
 
+/* A message comes for a receive whose memory is no longer mapped. */
+static void received(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	char *at = malloc(LARGE);
+	struct ibv_mr *mr = registered(&pair, at, LARGE);
+	struct ibv_wc wc;
+
+	receive_into(&pair, at, mr);
+	if (wrong)
+		give(at);
+	send_from(&pair, memory, pair.mr);
+	for (int ended = 0; ended < 2; ended++)
+		while (ibv_poll_cq(pair.cq, 1, &wc) == 0)
+			continue;
+	CHECK(!ibv_dereg_mr(mr));
+	if (!wrong)
+		free(at);
+	end(&pair);
+}
+
 /* The pages of a file still exist after one mapping has ended. A new region has the new pages. */
 static void harmless(int by_file)
 {
@@ -235,6 +256,7 @@ int main(int count, char **arguments)
 		{"freed-in-flight", freed_in_flight},
 		{"given-back", given_back},
 		{"written-by-peer", written_by_peer},
+		{"received", received},
 		{"harmless", harmless},
 	};
 

@@ -89,6 +89,7 @@ fn memory_is_used_that_was_emptied_or_freed() {
         ("freed-pages", "given back"),
         ("freed-in-flight", "freed while 1 request that names it is under way"),
         ("written-by-peer", "unmapped"),
+        ("received", "freed and unmapped"),
     ] {
         let found = GONE.run(&[case, "wrong"]);
         let gone = found.iter().find(|it| it.kind == Kind::MemoryGone && it.says.contains(was));

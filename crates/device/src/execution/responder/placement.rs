@@ -11,7 +11,7 @@ use super::super::{
 };
 use super::Responder;
 use super::held_back::HeldBack;
-use crate::protection::{Operation, Reason, Refusal, RemoteAddress};
+use crate::protection::{Operation, Refusal, RemoteAddress};
 use crate::queue::Datagram;
 
 /// Why a message could not be placed.
@@ -106,8 +106,8 @@ impl Responder {
         let length = request.length - skipped;
         let offset = front + (request.offset + skipped).saturating_sub(skip);
         match cx.process.lands_in_pieces(request, length) {
-            None => self.place_piece(offset, skipped, 0..length, request, source, cx),
-            Some(pieces) => self.place_pieces(offset, skipped, pieces, request, source, cx),
+            None => self.place_piece(offset, skipped, 0..length, source, cx),
+            Some(pieces) => self.place_pieces(offset, skipped, pieces, source, cx),
         }
     }
 
@@ -118,12 +118,10 @@ impl Responder {
         offset: u64,
         skipped: u64,
         pieces: Pieces,
-        request: &Request,
         source: &mut dyn Source,
         cx: &Context<'_, P>,
     ) -> Result<(), Misplaced> {
-        let mut place =
-            |piece: Range<u64>| self.place_piece(offset, skipped, piece, request, source, cx);
+        let mut place = |piece: Range<u64>| self.place_piece(offset, skipped, piece, source, cx);
         pieces.early().try_for_each(&mut place)?;
         cx.process.wait_between_pieces();
         pieces.late().try_for_each(place)
@@ -137,12 +135,11 @@ impl Responder {
         offset: u64,
         skipped: u64,
         piece: Range<u64>,
-        request: &Request,
         source: &mut dyn Source,
         cx: &Context<'_, P>,
     ) -> Result<(), Misplaced> {
         let buffers = self.buffers(cx);
-        let mut origin_failed = false;
+        let (mut origin_failed, mut failed_at) = (false, 0);
         let (first, length) = (piece.start, piece.end - piece.start);
         let placed = buffers.each(Operation::LocalWrite, offset + first, length, |at, grant| {
             match source.copy_to(skipped + first + at, grant) {
@@ -150,7 +147,11 @@ impl Responder {
                     origin_failed = true;
                     Err(CopyError::Near(refusal))
                 }
-                other => other,
+                Err(CopyError::Far) => {
+                    failed_at = at;
+                    Err(CopyError::Far)
+                }
+                Ok(()) => Ok(()),
             }
         });
         match placed {
@@ -158,8 +159,8 @@ impl Responder {
             Err(CopyError::Near(_)) if origin_failed => Err(Misplaced::Process),
             Err(CopyError::Near(refusal)) => Err(Misplaced::Here(refusal)),
             Err(CopyError::Far) => {
-                let attempt = self.attempt(Operation::LocalWrite, request.known(), cx);
-                Err(Misplaced::Here(Refusal::without_object(Reason::MemoryGone, attempt)))
+                let gone = buffers.gone_at(Operation::LocalWrite, offset + first + failed_at);
+                Err(Misplaced::Here(gone))
             }
         }
     }
