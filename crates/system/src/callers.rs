@@ -39,7 +39,8 @@ pub type Callers = ArrayVec<usize, DEPTH>;
 pub fn callers() -> Callers {
     let here = stack_pointer();
     let known = |walks: &RefCell<Walks>| {
-        let mut walks = walks.borrow_mut();
+        // A signal may have come while this thread had them.
+        let Ok(mut walks) = walks.try_borrow_mut() else { return Walk::now(here).callers };
         if let Some(walk) = walks.iter().find(|walk| walk.stands(here)) {
             return walk.callers.clone();
         }
