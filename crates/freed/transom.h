@@ -20,8 +20,9 @@ void transom_released(const void *first, size_t length) __attribute__((weak));
 void transom_waiting(struct ibv_comp_channel *channel) __attribute__((weak));
 void transom_woken(void) __attribute__((weak));
 
-/* These bytes are the program's own again. Until you release them, no device may touch them: a request that names them,
- * or a peer's write to them, is a mistake. */
+/* These bytes are the program's own again. Until you release them, or deregister their memory, no device may touch them:
+ * a request that names them, or a peer's write to them, is a mistake. Release bytes that no region has before you free
+ * them. */
 static inline void transom_claim(const void *first, size_t length)
 {
 	if (transom_claimed)

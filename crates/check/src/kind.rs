@@ -157,12 +157,6 @@ kinds! {
         "a send queue is full, and nothing in it is signaled"
         "Post at least one request per queue length with IBV_SEND_SIGNALED, and poll its completion."
         "ibv_post_send(3)";
-    /// A request is posted to a queue pair whose error was polled.
-    PostedAfterError "posted-after-error" "CHK-08" Finding
-        "a request is posted to a queue pair whose error was polled"
-        "After the first completion with an error, stop posting. Poll until all is flushed, then reset the queue pair \
-         or destroy it."
-        "ibv_poll_cq(3)";
     /// The program ignored EBUSY.
     BusyIgnored "busy-ignored" "CHK-04" Finding
         "EBUSY was ignored"
@@ -183,6 +177,12 @@ kinds! {
         "a request was refused for what it asks"
         "Look up the key, the right, the address or the length: `transom explain` has the reason. A program may try on \
          purpose what it is not allowed."
+        "ibv_poll_cq(3)";
+    /// A request is posted to a queue pair whose error was polled.
+    PostedAfterError "posted-after-error" "CHK-08" Note
+        "a request is posted to a queue pair whose error was polled"
+        "After the first completion with an error, stop posting. Poll until all is flushed, then reset the queue pair \
+         or destroy it."
         "ibv_poll_cq(3)";
     /// A queue pair is destroyed before its error was polled.
     ErrorUnread "error-unread" "CHK-03" Note

@@ -131,6 +131,9 @@ impl Ledger {
     /// The process exits by itself.
     pub fn process_ends(&mut self) {
         let when = "the process ends";
+        self.pairs_at_end();
+        let queues: Vec<_> = self.queues.keys().copied().collect();
+        queues.into_iter().for_each(|address| self.queue_ends(address));
         self.tell_left(|_| true, when, None);
         self.tell_unacknowledged(None, when);
         self.tell_unused();
@@ -152,16 +155,16 @@ impl Ledger {
             let mut calls: Vec<_> =
                 call.into_iter().map(|call| ("closed here".to_owned(), *call)).collect();
             let kind = match (was_refused, call) {
-                (true, _) => Kind::BusyIgnored,
+                (true, Some(_)) => Kind::BusyIgnored,
                 (false, Some(_)) => Kind::LeftAtClose,
-                (false, None) => Kind::LeftAtExit,
+                (_, None) => Kind::LeftAtExit,
             };
-            let says = match kind {
-                Kind::BusyIgnored => format!(
+            let says = match was_refused {
+                true => format!(
                     "{} answered EBUSY and was not called again: {are} there when {when}.",
                     thing.ended_by()
                 ),
-                _ => format!("{are} there when {when}."),
+                false => format!("{are} there when {when}."),
             };
             calls.extend(made.refused.map(|call| ("answered EBUSY here".to_owned(), call)));
             calls.push(("made here".to_owned(), made.call));

@@ -13,6 +13,7 @@
 //! | `memory` | regions, and the memory that requests name |
 //! | `rights` | the rights of peers, and their use |
 //! | `sleep` | threads that sleep while completions wait |
+//! | `threads` | whether the program has other threads, or timers |
 //! | `waits` | the system call that a thread sleeps in |
 //! | `sink` | the file with the findings |
 
@@ -24,6 +25,7 @@ mod memory;
 mod rights;
 mod sink;
 mod sleep;
+mod threads;
 mod waits;
 mod work;
 
@@ -36,7 +38,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use transom_abi::{IBV_QPS_RESET, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr_ex, ibv_qp_state};
+use transom_abi::{
+    IBV_QPS_RESET, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, ibv_qp_attr, ibv_qp_cap,
+    ibv_qp_init_attr_ex, ibv_qp_state,
+};
 use transom_check::ledger::{Asked, Peer, RanDry, Thing};
 use transom_check::{Call, Kind, Ledger};
 use transom_device::qp::{QpNumber, Service};
@@ -130,7 +135,8 @@ pub(crate) fn begin() {
 
 /// Runs after the program's own `atexit` functions and destructors.
 extern "C" fn at_end() {
-    if let Some(checker) = checker() {
+    // A signal handler may have called `exit` while this thread had the ledger locked.
+    if let Some(checker) = checker().filter(|_| !TELLS.get()) {
         checker.attempt(|| checker.open_at_end());
         checker.tell(|ledger| ledger.process_ends());
         checker.attempt(|| checker.sink.lock().end());
@@ -299,6 +305,7 @@ impl Checker {
     ) {
         let number = pair.number().bits();
         self.pairs.lock().insert(address, Arc::downgrade(pair));
+        let is_xrc_target = init.qp_type == IBV_QPT_XRC_RECV;
         let asked = Asked {
             sends: cap.max_send_wr,
             receives: cap.max_recv_wr,
@@ -306,9 +313,13 @@ impl Checker {
             receive_sges: cap.max_recv_sge,
             inline: cap.max_inline_data,
             signals_all: init.sq_sig_all != 0,
+            receives_on: matches!(init.qp_type, IBV_QPT_UD | IBV_QPT_UC),
+            is_xrc_target,
+            device: id_of(pair.device()),
             shared: init.srq.addr(),
-            send_queue: init.send_cq.addr(),
-            receive_queue: init.recv_cq.addr(),
+            // A receiving end of XRC has none, whatever these say.
+            send_queue: if is_xrc_target { 0 } else { init.send_cq.addr() },
+            receive_queue: if is_xrc_target { 0 } else { init.recv_cq.addr() },
         };
         self.tell(|ledger| ledger.pair_made(address, number, asked));
     }

@@ -10,6 +10,7 @@ use transom_abi::*;
 use transom_check::Call;
 use transom_check::ledger::{Bind, Buffer, Posted, Thing};
 use transom_device::protection::Key;
+use transom_host::Limits;
 use transom_system::sanitizers;
 
 use crate::check::{buffer, id_of, is_on, on, rights, uses};
@@ -363,6 +364,11 @@ unsafe fn receives(list: *mut ibv_recv_wr, call: &Call) -> Vec<Posted> {
 /// # Safety
 /// The list is null, or has this many readable elements.
 unsafe fn buffers(list: *const ibv_sge, count: c_int) -> Vec<Buffer> {
+    // The device refuses a request with more of them, and reads none.
+    let is_refused = u32::try_from(count).is_ok_and(|count| count > Limits::DEVICE.max_sge);
+    if is_refused {
+        return Vec::new();
+    }
     // SAFETY: by the contract of this function.
     let sges = unsafe { post::sges(list, count) };
     sges.unwrap_or_default().iter().map(buffer).collect()

@@ -60,6 +60,14 @@ impl Ledger {
         self.claims.cut(range);
     }
 
+    /// A region of these bytes has ended. Claims of what no region has any more end too: the memory may become somebody
+    /// else's, and nobody says so.
+    pub(super) fn claims_end(&mut self, range: &Range<u64>) {
+        if !self.claims.0.is_empty() && self.memory.regions_in(range).is_empty() {
+            self.claims.cut(range);
+        }
+    }
+
     /// The queue pairs with requests that name some of these bytes, and the number of sends posted to each.
     pub fn pairs_at(&self, range: &Range<u64>) -> Vec<(usize, u64)> {
         self.pairs_with(|posted| posted.names_bytes(range))
@@ -91,14 +99,16 @@ impl Ledger {
         }
     }
 
-    /// A peer has written to some bytes. `address` counts as the region or window of `key` does.
-    pub fn written(&mut self, what: &str, key: u32, address: u64, length: u64) {
+    /// A peer has written to some bytes, by the queue pair of this number. `address` counts as the region or window of `key` does.
+    pub fn written(&mut self, what: &str, number: u32, key: u32, address: u64, length: u64) {
+        let Some(device) = self.device_of(number) else { return };
         let buffer = Buffer::new(key, address, length);
-        let region = self.memory.region_with(key);
+        let region = self.memory.region_with(device, key);
         // No region has this key, so it is a window's. Windows use their regions' addresses, except zero-based ones.
-        let at = region.map_or(Some(address), |region| region.at(&buffer));
+        let at = region.map_or(Some(address), |(_, region)| region.at(&buffer));
         let Some(range) = at.map(|at| at..at.saturating_add(length)) else { return };
-        let made = region.map(|region| region.object);
+        let registration = region.map(|(number, _)| number);
+        let made = region.map(|(_, region)| region.object);
         let made = made.and_then(|object| self.made_by(Thing::Region, object));
         if let Some(claim) = self.claims.of(&range) {
             let says = format!(
@@ -108,6 +118,8 @@ impl Ledger {
             calls.extend(made.clone());
             self.found(Kind::ClaimedInUse, says, calls);
         }
-        self.tell_written_to_gone(what, &range, made);
+        if let Some(registration) = registration {
+            self.tell_written_to_gone(what, registration, &range, made);
+        }
     }
 }

@@ -62,7 +62,7 @@ impl Ledger {
         let (event, got) = (known.event, known.got);
         for owner in event.owners() {
             let left = self.events.get_mut(&owner);
-            left.and_then(|left| left.remove(left.iter().position(|it| *it == got)?));
+            left.into_iter().for_each(|left| left.remove(&got));
         }
     }
 

@@ -35,7 +35,7 @@ impl Event {
         }
     }
 
-    fn called(self, count: usize) -> String {
+    fn called(self, count: u64) -> String {
         match (count, self.names()) {
             (1, (one, _)) => one.to_owned(),
             (count, (_, several)) => format!("{count} {several}"),
@@ -54,8 +54,55 @@ pub struct Owner {
     pub address: usize,
 }
 
-/// The calls that got the unacknowledged events of each object.
-pub(super) type Unacknowledged = BTreeMap<Owner, VecDeque<Call>>;
+/// The unacknowledged events of each object.
+pub(super) type Unacknowledged = BTreeMap<Owner, Got>;
+
+/// Unacknowledged events, the oldest first: each call that got some, and how many followed each other there.
+#[derive(Debug, Default)]
+pub(super) struct Got(VecDeque<(Call, u64)>);
+
+/// The most calls that are kept. A program may acknowledge all events at its end.
+const CALLS: usize = 64;
+
+impl Got {
+    fn add(&mut self, call: &Call) {
+        let is_full = self.0.len() >= CALLS;
+        match self.0.back_mut() {
+            Some((last, count)) if is_full || last.frames() == call.frames() => *count += 1,
+            _ => self.0.push_back((*call, 1)),
+        }
+    }
+
+    /// Takes the oldest of them. Returns how many there were.
+    fn take(&mut self, count: u64) -> u64 {
+        let mut left = count;
+        while let Some((_, got)) = self.0.front_mut().filter(|_| left > 0) {
+            let taken = left.min(*got);
+            (*got, left) = (*got - taken, left - taken);
+            if *got == 0 {
+                self.0.pop_front();
+            }
+        }
+        count - left
+    }
+
+    /// One of those that a call got is gone.
+    pub(super) fn remove(&mut self, call: &Call) {
+        let is_it = |it: &(Call, u64)| it.0.frames() == call.frames();
+        let Some(at) = self.0.iter().position(is_it).or(self.0.len().checked_sub(1)) else {
+            return;
+        };
+        let (_, count) = &mut self.0[at];
+        *count -= 1;
+        if *count == 0 {
+            self.0.remove(at);
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+}
 
 /// The most calls that a mistake names for the events that they got.
 const SHOWN: usize = 3;
@@ -63,15 +110,12 @@ const SHOWN: usize = 3;
 impl Ledger {
     /// The program gets an event.
     pub fn event_got(&mut self, owner: Owner, call: &Call) {
-        self.events.entry(owner).or_default().push_back(*call);
+        self.events.entry(owner).or_default().add(call);
     }
 
     /// The program acknowledges `count` events.
     pub fn events_acknowledged(&mut self, owner: Owner, count: u64, call: &Call) {
-        let got = self.events.get_mut(&owner).map(|got| {
-            let known = got.len().min(usize::try_from(count).unwrap_or(usize::MAX));
-            got.drain(..known).count() as u64
-        });
+        let got = self.events.get_mut(&owner).map(|got| got.take(count));
         let Some(beyond) = count.checked_sub(got.unwrap_or(0)).filter(|beyond| *beyond > 0) else {
             return;
         };
@@ -131,17 +175,17 @@ impl Ledger {
     }
 
     /// Some calls that got unacknowledged events of an object, and the number of these events.
-    fn got(&self, owner: Owner) -> Option<(Vec<(String, Call)>, usize)> {
-        let got = self.events.get(&owner).filter(|got| !got.is_empty())?;
+    fn got(&self, owner: Owner) -> Option<(Vec<(String, Call)>, u64)> {
+        let got = self.events.get(&owner).filter(|got| got.count() > 0)?;
         let here = |call: &Call| ("the event was got here".to_owned(), *call);
         let mut calls: Vec<(String, Call)> = Vec::new();
-        for call in got {
+        for (call, _) in &got.0 {
             let known = calls.iter().any(|(_, other)| other.frames() == call.frames());
             if calls.len() < SHOWN && !known {
                 calls.push(here(call));
             }
         }
-        Some((calls, got.len()))
+        Some((calls, got.count()))
     }
 
     fn called(&self, owner: Owner) -> String {

@@ -113,15 +113,17 @@ impl Ledger {
         }
     }
 
-    /// A peer has written to these addresses. Reports it if they were given back.
+    /// A peer has written to these addresses through a registration. Reports it if they were given back since. By the
+    /// key of a window nobody knows the registration.
     pub(super) fn tell_written_to_gone(
         &mut self,
         what: &str,
+        region: u64,
         range: &Range<u64>,
         made: Option<(String, Call)>,
     ) {
-        let gone = self.memory.gone.iter().find(|gone| overlap(&gone.range, range));
-        let Some(gone) = gone.cloned() else { return };
+        let is_it = |gone: &&Gone| gone.region == region && overlap(&gone.range, range);
+        let Some(gone) = self.memory.gone.iter().find(is_it).cloned() else { return };
         let was = gone.how.was();
         let says =
             format!("A peer's {what} went to memory that was {was} after it was registered.");
@@ -130,15 +132,15 @@ impl Ledger {
         self.found(Kind::MemoryGone, says, calls);
     }
 
-    /// An access to memory of a region failed because nothing is mapped there.
-    pub fn not_there(&mut self, what: &str, key: u32, address: u64, length: u64) {
+    /// An access by the queue pair of this number to memory of a region failed because nothing is mapped there.
+    pub fn not_there(&mut self, what: &str, number: u32, key: u32, address: u64, length: u64) {
+        let Some(device) = self.device_of(number) else { return };
         let buffer = Buffer::new(key, address, length);
-        let touches = |gone: &&Gone| {
-            let region = self.memory.region(gone.region).filter(|(other, _)| *other == key);
-            let at = region.and_then(|(_, region)| region.at(&buffer));
-            at.is_some_and(|at| overlap(&(at..at.saturating_add(length)), &gone.range))
-        };
-        let Some(gone) = self.memory.gone.iter().find(touches).cloned() else { return };
+        let Some((registration, region)) = self.memory.region_with(device, key) else { return };
+        let Some(at) = region.at(&buffer) else { return };
+        let range = at..at.saturating_add(length);
+        let is_it = |gone: &&Gone| gone.region == registration && overlap(&gone.range, &range);
+        let Some(gone) = self.memory.gone.iter().find(is_it).cloned() else { return };
         let says = format!(
             "{what} failed: memory of {} was {} after it was registered.",
             Thing::Region.called(key),

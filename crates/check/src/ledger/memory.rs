@@ -168,10 +168,9 @@ impl Memory {
         all.map(|((_, key), (_, region))| (*key, region.object)).collect()
     }
 
-    /// The region with a key, of any device.
-    pub(super) fn region_with(&self, key: u32) -> Option<&Region> {
-        let mut regions = self.regions.iter();
-        regions.find(|((_, other), _)| *other == key).map(|(_, (_, region))| region)
+    /// The registration with a key, and its region.
+    pub(super) fn region_with(&self, device: usize, key: u32) -> Option<(u64, &Region)> {
+        self.regions.get(&(device, key)).map(|(number, region)| (*number, region))
     }
 
     /// The key and the region of a registration.
@@ -241,6 +240,12 @@ impl Memory {
 }
 
 impl Ledger {
+    /// The device of the queue pair with a number.
+    pub(super) fn device_of(&self, number: u32) -> Option<usize> {
+        let pair = self.pairs.get(self.numbers.get(&number)?)?;
+        Some(pair.asked.device)
+    }
+
     /// A region is registered on a device.
     pub fn registered(&mut self, device: usize, key: u32, region: Region) {
         let memory = &mut self.memory;
@@ -298,8 +303,11 @@ impl Ledger {
             }
             let sample = self.sample(pieces);
             let Some(pair) = self.pairs.get_mut(&address) else { return };
-            let mut same = pair.sends.iter_mut().filter(|other| other.is_same(it));
-            if let Some(posted) = same.find(|other| other.sample.is_none()) {
+            // The last one: an earlier one, which the device has not carried out yet, may have the same number and call.
+            let mut same = pair.sends.iter_mut().rev().filter(|other| other.is_same(it));
+            if let Some(posted) =
+                same.find(|other| other.sample.is_none() && other.buffers == it.buffers)
+            {
                 posted.sample = Some(sample);
             }
         }
@@ -362,9 +370,9 @@ impl Ledger {
         }
         let is_open = ranges.iter().any(|range| self.memory.is_open(range));
         let (kind, of) = match (posted.is_target, posted.is_receive) {
+            (_, false) if self.counts_completions() => return,
             (false, _) if is_open => (Kind::SourceRaced, "of"),
             (false, _) => (Kind::SourceChanged, "of"),
-            (true, false) if self.counts_completions() => return,
             (true, false) if is_open => (Kind::TargetRaced, "that came by"),
             (true, false) => (Kind::TargetChanged, "that came by"),
             // A peer may have written behind the message.
@@ -433,6 +441,7 @@ impl Ledger {
     pub fn region_ends(&mut self, device: usize, key: u32, under_way: &[UnderWay], call: &Call) {
         let Some((number, region)) = self.memory.regions.remove(&(device, key)) else { return };
         self.memory.forget(number, &region);
+        self.claims_end(&region.range());
         self.keys.forget(device, key);
         if region.is_open {
             // A peer may have written to it.

@@ -9,6 +9,8 @@ use crate::{Call, Kind};
 #[derive(Clone, Copy, Debug)]
 struct ErrorSeen {
     call: Call,
+    /// Receives are flushed too. A UD or UC queue pair whose request has failed still receives.
+    ends_receives: bool,
     /// The same thread has polled again. So it has handled the completions that came together with the error.
     is_past: bool,
     is_told: bool,
@@ -45,6 +47,8 @@ pub struct Pair {
 
 /// The most refused requests that are remembered.
 const DROPPED: usize = 64;
+/// The most receives of a shared receive queue that are remembered. No device takes as many.
+const SHARED: usize = 1 << 16;
 
 impl Pair {
     /// The program has polled an error of it, and has not changed its state since.
@@ -110,7 +114,7 @@ impl Ledger {
         }
         pair.take_again(taken);
         self.check_asked(address, taken, true);
-        self.check_error(address, taken);
+        self.check_error(address, taken, |_| true);
     }
 
     /// Receives are posted to a queue pair. Returns whether it had none before.
@@ -127,7 +131,7 @@ impl Ledger {
         self.check_asked(address, posted, false);
         // The program may still handle successful completions that came before the error, and post receives again.
         if !goes_well {
-            self.check_error(address, posted);
+            self.check_error(address, posted, |error| error.ends_receives);
         }
         had_none
     }
@@ -153,8 +157,23 @@ impl Ledger {
 
     /// Receives are posted to a shared receive queue.
     pub fn shared_receives_posted(&mut self, address: usize, posted: &[Posted]) {
-        self.shared.entry(address).or_default().extend(posted.iter().cloned());
+        let queue = self.shared.entry(address).or_default();
+        queue.extend(posted.iter().cloned());
+        let beyond = queue.len().saturating_sub(SHARED);
+        let mut lost: Vec<_> = queue.drain(..beyond).collect();
+        self.landed(&mut lost);
         self.aimed(posted);
+    }
+
+    /// A completion is of a receive whose queue pair has ended, or is another process's with a shared receive queue of
+    /// this one (XRC). The receive is of a shared queue. Its number may be that of others too, so nothing is compared.
+    fn received_elsewhere(&mut self, wr_id: u64) {
+        let places = self.shared.values_mut().filter_map(|queue| {
+            let at = queue.iter().position(|posted| posted.wr_id == wr_id)?;
+            queue.remove(at)
+        });
+        let mut ended: Vec<_> = places.take(1).collect();
+        self.landed(&mut ended);
     }
 
     /// The last of the receives that were posted to a shared receive queue were refused.
@@ -188,10 +207,12 @@ impl Ledger {
         }
     }
 
-    /// A post was refused because the send queue is full. If no request in it asks for a completion, it stays full.
-    pub fn send_queue_full(&mut self, address: usize, call: &Call) {
+    /// A post was refused for want of room in a send queue of so many places. If no request in them asks for a
+    /// completion, it stays full. Where a place is free, the post needed several, or another thread has polled since.
+    pub fn send_queue_full(&mut self, address: usize, places: usize, call: &Call) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
-        let is_stuck = !pair.sends.is_empty() && pair.sends.iter().all(|it| !it.is_signaled);
+        let is_full = pair.sends.len() >= places.max(1);
+        let is_stuck = is_full && pair.sends.iter().all(|it| !it.is_signaled);
         if !is_stuck || std::mem::replace(&mut pair.is_dry_told, true) {
             return;
         }
@@ -215,10 +236,18 @@ impl Ledger {
         }
         let (mut watched, mut refused) = (Vec::new(), Vec::new());
         for it in completed {
-            let Some(&address) = self.numbers.get(&it.number) else { continue };
-            let Some(pair) = self.pairs.get_mut(&address) else { continue };
+            let address = self.numbers.get(&it.number).copied();
+            let pair = address.and_then(|address| self.pairs.get_mut(&address));
+            let is_elsewhere = pair.as_ref().is_none_or(|pair| pair.asked.is_xrc_target);
+            if it.is_receive && is_elsewhere {
+                self.received_elsewhere(it.wr_id);
+                continue;
+            }
+            let Some((address, pair)) = address.zip(pair) else { continue };
             if it.has_failed && pair.error.is_none() {
-                pair.error = Some(ErrorSeen { call: *call, is_past: false, is_told: false });
+                let ends_receives = it.is_receive || !pair.asked.receives_on;
+                let (is_past, is_told) = (false, false);
+                pair.error = Some(ErrorSeen { call: *call, ends_receives, is_past, is_told });
                 self.has_errors = true;
                 self.writes.forget(address);
             }
@@ -304,6 +333,26 @@ impl Ledger {
         self.tell_deeper(&pair, address);
         self.landed(pair.sends.make_contiguous());
         self.landed(pair.receives.make_contiguous());
+    }
+
+    /// The process ends, and its queue pairs with it.
+    pub(super) fn pairs_at_end(&mut self) {
+        for (address, pair) in std::mem::take(&mut self.pairs) {
+            self.tell_dropped(&pair, address);
+            self.tell_fullest(&pair, address);
+            self.tell_deeper(&pair, address);
+            let unpolled: Vec<_> = pair.sends.iter().filter(|it| it.is_signaled).collect();
+            let Some(first) = unpolled.first() else { continue };
+            let says = format!(
+                "The process ends before the completions of {} requests of queue pair {:#x} were polled.",
+                unpolled.len(),
+                pair.number
+            );
+            let mut calls = vec![first.here()];
+            calls.extend(unpolled.iter().skip(1).take(SHOWN - 1).map(|it| it.here()));
+            calls.extend(self.made_by(Thing::QueuePair, address));
+            self.found(Kind::CompletionsUnpolled, says, calls);
+        }
     }
 
     /// A queue pair ends before these errors were polled.
@@ -407,11 +456,16 @@ impl Ledger {
 
     /// Reports a thread that polled an error and continues to post. A request without data does not count. It may be a
     /// marker that shows when all requests before it are flushed.
-    fn check_error(&mut self, address: usize, posted: &[Posted]) {
+    fn check_error(
+        &mut self,
+        address: usize,
+        posted: &[Posted],
+        concerns: impl Fn(&ErrorSeen) -> bool,
+    ) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         let number = pair.number;
         let Some(request) = posted.iter().find(|it| it.bytes > 0) else { return };
-        let Some(error) = &mut pair.error else { return };
+        let Some(error) = pair.error.as_mut().filter(|error| concerns(error)) else { return };
         let knows = error.is_past && error.call.thread == request.call.thread;
         if !knows || std::mem::replace(&mut error.is_told, true) {
             return;

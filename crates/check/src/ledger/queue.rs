@@ -10,14 +10,33 @@ pub(super) struct Queue {
     asked: u64,
     /// The most outstanding requests that its queue pairs can have in it.
     may_complete: u64,
-    is_told: bool,
+    /// The most that there could be, where it was asked for fewer.
+    too_many: Option<TooMany>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TooMany {
+    asked: u64,
+    may_complete: u64,
+}
+
+impl Queue {
+    fn compare(&mut self) {
+        let Self { asked, may_complete, too_many } = *self;
+        let is_more = too_many.is_none_or(|it| it.may_complete < may_complete);
+        if may_complete > asked && is_more {
+            self.too_many = Some(TooMany { asked, may_complete });
+        }
+    }
 }
 
 impl Ledger {
     /// A completion queue is made or resized.
     pub fn queue_sized(&mut self, address: usize, asked: u32) {
-        let new = Queue { asked: asked.into(), may_complete: 0, is_told: false };
-        self.queues.entry(address).or_insert(new).asked = asked.into();
+        let new = Queue { asked: asked.into(), may_complete: 0, too_many: None };
+        let queue = self.queues.entry(address).or_insert(new);
+        queue.asked = asked.into();
+        queue.compare();
     }
 
     /// A queue pair with these completion queues is made.
@@ -25,16 +44,7 @@ impl Ledger {
         for (address, count) in asked.completions() {
             let Some(queue) = self.queues.get_mut(&address) else { continue };
             queue.may_complete += count;
-            let Queue { asked, may_complete, is_told } = *queue;
-            if may_complete <= asked || is_told {
-                continue;
-            }
-            queue.is_told = true;
-            let says = format!(
-                "A completion queue for {asked} completions can overrun: {may_complete} requests may complete into it."
-            );
-            let calls = self.made_by(Thing::CompletionQueue, address).into_iter().collect();
-            self.found(Kind::QueueCouldOverrun, says, calls);
+            queue.compare();
         }
     }
 
@@ -45,5 +55,18 @@ impl Ledger {
                 queue.may_complete = queue.may_complete.saturating_sub(count);
             }
         }
+    }
+
+    /// A completion queue ends, with the process perhaps. Reports it if it could have overrun.
+    pub(super) fn queue_ends(&mut self, address: usize) {
+        let queue = self.queues.remove(&address);
+        let Some(TooMany { asked, may_complete }) = queue.and_then(|queue| queue.too_many) else {
+            return;
+        };
+        let says = format!(
+            "A completion queue for {asked} completions can overrun: {may_complete} requests may complete into it."
+        );
+        let calls = self.made_by(Thing::CompletionQueue, address).into_iter().collect();
+        self.found(Kind::QueueCouldOverrun, says, calls);
     }
 }

@@ -110,6 +110,10 @@ impl Ledger {
         rights: Rights,
         call: &Call,
     ) -> Rights {
+        if thing == Thing::Region {
+            // A window had this key before.
+            self.keys.binds.remove(&(device, key));
+        }
         let index = self.keys.place(thing, call);
         self.keys.granted.insert((device, key), index);
         let place = &mut self.keys.places[index];

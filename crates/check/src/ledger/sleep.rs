@@ -38,6 +38,8 @@ pub struct Stuck {
     queue: usize,
     holds: usize,
     is_armed: bool,
+    /// The thread armed the queue last, so it looks after the queue.
+    is_keeper: bool,
     /// The ledger's moment at that time. If it changes, the thread or another one has used the queues.
     moment: u64,
 }
@@ -49,13 +51,8 @@ pub struct How<'a> {
     pub does: &'a str,
     /// Something other than an event of a channel may wake it.
     pub may_wake: bool,
-}
-
-impl<'a> How<'a> {
-    /// It sleeps only for events of channels.
-    pub const fn for_events(does: &'a str) -> Self {
-        Self { does, may_wake: false }
-    }
+    /// There is no other thread of the program that could look after its queues.
+    pub is_alone: bool,
 }
 
 /// A completion queue that has a channel.
@@ -210,7 +207,9 @@ impl Ledger {
                 Fate::Wakes => return None,
                 Fate::Misses => {
                     let Look { queue, holds, is_armed } = *look;
-                    stuck = stuck.or(Some(Stuck { queue, holds, is_armed, moment: self.moment }));
+                    let is_keeper = watched.armed.is_some_and(|it| it.call.thread == thread);
+                    let moment = self.moment;
+                    stuck = stuck.or(Some(Stuck { queue, holds, is_armed, is_keeper, moment }));
                 }
             }
         }
@@ -241,7 +240,9 @@ impl Ledger {
             }
             (Some(_), false) => ", and was not armed again after its last event",
         };
-        let How { does, may_wake } = how;
+        let How { does, may_wake, is_alone } = how;
+        // Another thread may be about to arm the queue, if this one never has.
+        let is_certain = !may_wake && (is_alone || stuck.is_keeper);
         let says = format!("A thread {does} while {of} holds {completions}{why}.");
         let mut calls = Vec::new();
         if call.frames().is_empty() {
@@ -258,7 +259,7 @@ impl Ledger {
         }
         calls.extend(armed.map(|armed| ("armed here".to_owned(), armed.call)));
         calls.extend(self.made_by(Thing::CompletionQueue, queue));
-        let kind = if may_wake { Kind::SleepsBeside } else { Kind::SleepsOnCompletions };
+        let kind = if is_certain { Kind::SleepsOnCompletions } else { Kind::SleepsBeside };
         self.found(kind, says, calls);
     }
 }

@@ -5,6 +5,7 @@ use super::*;
 mod flight;
 
 const QP: usize = 0x1000;
+const DEVICE: usize = 3;
 const CONTEXT: usize = 0x10;
 
 fn at(line: usize) -> Call {
@@ -49,7 +50,15 @@ fn completed(wr_id: u64, has_failed: bool) -> Completed {
 fn with_pair() -> Ledger {
     let mut ledger = Ledger::default();
     ledger.made(Thing::QueuePair, QP, CONTEXT, 7, &at(1));
-    let asked = Asked { sends: 8, receives: 8, send_sges: 1, receive_sges: 1, ..Asked::default() };
+    let (send_sges, receive_sges) = (1, 1);
+    let asked = Asked {
+        sends: 8,
+        receives: 8,
+        send_sges,
+        receive_sges,
+        device: DEVICE,
+        ..Asked::default()
+    };
     ledger.pair_made(QP, 7, asked);
     ledger
 }
@@ -147,12 +156,15 @@ fn what_is_left_is_told_by_where_it_was_made() {
 fn a_full_queue_without_signals_stays_full() {
     let mut ledger = with_pair();
     post(&mut ledger, &[send(1, false), send(2, true)]);
-    ledger.send_queue_full(QP, &at(21));
+    ledger.send_queue_full(QP, 2, &at(21));
     assert_eq!(ledger.take(), []);
     ledger.polled(&[completed(2, false)], &at(25));
     post(&mut ledger, &[send(3, false), send(4, false)]);
-    ledger.send_queue_full(QP, &at(21));
-    ledger.send_queue_full(QP, &at(21));
+    // There is a place: the post needed several.
+    ledger.send_queue_full(QP, 3, &at(21));
+    assert_eq!(ledger.take(), []);
+    ledger.send_queue_full(QP, 2, &at(21));
+    ledger.send_queue_full(QP, 2, &at(21));
     assert_eq!(kinds(&mut ledger), [Kind::NothingSignaled]);
 }
 
@@ -209,6 +221,52 @@ fn a_receive_is_no_answer_to_an_error() {
         let expected: &[Kind] = if last_is_well { &[] } else { &[Kind::PostedAfterError] };
         assert_eq!(kinds(&mut ledger), expected);
     }
+}
+
+/// Rule: CHK-08
+#[test]
+fn a_failed_datagram_ends_no_receives() {
+    let failed_receive = Completed { is_receive: true, ..completed(9, true) };
+    for (error, expected) in
+        [(completed(9, true), &[][..]), (failed_receive, &[Kind::PostedAfterError])]
+    {
+        let mut ledger = with_pair();
+        ledger.pair_made(QP, 7, Asked { receives_on: true, receives: 8, ..Asked::default() });
+        ledger.polled(&[error], &at(25));
+        ledger.polled(&[], &at(26));
+        ledger.receives_posted(QP, &[Posted { sges: 0, ..send(1, true) }]);
+        assert_eq!(kinds(&mut ledger), expected);
+    }
+}
+
+/// A server of XRC: its messages come by another queue pair, or by one of another process.
+/// Rule: CHK-98
+#[test]
+fn a_receive_of_a_shared_queue_ends_by_whatever_queue_pair() {
+    const SRQ: usize = 0x4000;
+    let mut ledger = with_pair();
+    ledger.pair_made(QP, 7, Asked { is_xrc_target: true, ..Asked::default() });
+    let receives: Vec<_> = (0..3).map(|wr_id| send(wr_id, true)).collect();
+    ledger.shared_receives_posted(SRQ, &receives);
+    let came = |number| Completed { number, is_receive: true, ..completed(1, false) };
+    ledger.polled(&[came(7), Completed { wr_id: 2, ..came(99) }, came(99)], &at(25));
+    assert_eq!(ledger.shared[&SRQ], [receives[0].clone()]);
+}
+
+/// Rules: CHK-02, CHK-21, CHK-25
+#[test]
+fn what_the_end_of_the_process_leaves_is_noted_too() {
+    let mut ledger = with_pair();
+    post(&mut ledger, &[send(1, false), send(2, true), send(3, true)]);
+    ledger.sends_posted(QP, &[send(4, true)]);
+    ledger.sends_refused(QP, &[send(4, true)]);
+    ledger.process_ends();
+    let mistakes = ledger.take();
+    let told: Vec<_> = mistakes.iter().map(|it| it.kind).collect();
+    assert_eq!(told, [Kind::RefusedAndDropped, Kind::CompletionsUnpolled, Kind::LeftAtExit]);
+    let says =
+        "The process ends before the completions of 2 requests of queue pair 0x7 were polled.";
+    assert_eq!(mistakes[1].says, says);
 }
 
 /// Rule: CHK-26
@@ -291,7 +349,17 @@ fn a_queue_has_room_for_what_may_complete_into_it() {
     ledger.pair_made(QP + 1, 9, asked(5));
     assert_eq!(ledger.take(), []);
     ledger.pair_made(QP + 2, 10, asked(5));
-    assert_eq!(kinds(&mut ledger), [Kind::QueueCouldOverrun]);
+    ledger.pair_made(QP + 3, 11, asked(5));
+    ledger.ended(Thing::CompletionQueue, 1, &at(31));
+    let mistakes = ledger.take();
+    assert_eq!(mistakes[0].kind, Kind::QueueCouldOverrun);
+    assert!(mistakes[0].says.contains("12 completions can overrun: 20 requests"), "{mistakes:?}");
+    // A queue that becomes too short.
+    ledger.queue_sized(2, 12);
+    ledger.pair_made(QP + 4, 12, Asked { send_queue: 2, ..asked(5) });
+    ledger.queue_sized(2, 3);
+    ledger.process_ends();
+    assert!(kinds(&mut ledger).contains(&Kind::QueueCouldOverrun));
 }
 
 const CQ: usize = 0x2000;
@@ -323,6 +391,22 @@ fn events_are_acknowledged_once_each() {
     ledger.context_closes(CONTEXT, &at(9));
     let expected = [Kind::OwnAck, Kind::WaitsForAck, Kind::LeftAtClose, Kind::NeverAcked];
     assert_eq!(kinds(&mut ledger), expected);
+    ledger.events_acknowledged(COMPLETIONS, 1, &at(7));
+    assert_eq!(kinds(&mut ledger), [Kind::AckedTooMuch]);
+}
+
+/// A program may acknowledge all events at its end.
+/// Rules: CHK-32, CHK-98
+#[test]
+fn events_that_wait_for_their_acknowledgement_take_fixed_room() {
+    let mut ledger = with_queue();
+    for nth in 0..10_000 {
+        ledger.event_got(COMPLETIONS, &at(nth));
+        ledger.event_got(COMPLETIONS, &at(nth));
+    }
+    ledger.events_acknowledged(COMPLETIONS, 19_999, &at(7));
+    assert_eq!(ledger.take(), []);
+    ledger.events_acknowledged(COMPLETIONS, 1, &at(7));
     ledger.events_acknowledged(COMPLETIONS, 1, &at(7));
     assert_eq!(kinds(&mut ledger), [Kind::AckedTooMuch]);
 }
@@ -379,6 +463,27 @@ fn what_came_before_a_queue_was_armed_is_missed_unless_somebody_looks() {
     let mut ledger = armed(arming);
     ledger.event_raised(CQ);
     assert!(!is_stuck(&ledger, 1, 1, false, 3));
+}
+
+/// Rules: CHK-50, CHK-51
+#[test]
+fn another_thread_may_be_about_to_arm_a_queue() {
+    for (arms, is_alone, kind) in [
+        (false, false, Kind::SleepsBeside),
+        (false, true, Kind::SleepsOnCompletions),
+        (true, false, Kind::SleepsOnCompletions),
+    ] {
+        let mut ledger = with_queue();
+        if arms {
+            ledger.queue_armed(CQ, Arming { is_plain: true, ..Arming::default() }, &at(4));
+            ledger.queue_told(CQ, &at(5));
+        }
+        let look = Look { queue: CQ, is_armed: false, holds: 1 };
+        let stuck = ledger.stuck(CHANNEL, 1, 0, &[look]).expect("no event comes");
+        let how = How { does: "sleeps", may_wake: false, is_alone };
+        ledger.sleeps(&stuck, how, &at(6));
+        assert_eq!(kinds(&mut ledger), [kind]);
+    }
 }
 
 /// Rules: CHK-03, CHK-09

@@ -134,6 +134,9 @@ impl Ledger {
 
     /// An object has ended.
     pub fn ended(&mut self, thing: Thing, address: usize, call: &Call) {
+        if thing == Thing::CompletionQueue {
+            self.queue_ends(address);
+        }
         let Some(made) = self.objects.remove(&(thing, address)) else { return };
         self.events_end(thing, address);
         if thing == Thing::CompletionQueue {
@@ -141,9 +144,6 @@ impl Ledger {
         }
         if thing == Thing::SharedReceiveQueue {
             self.shared.remove(&address);
-        }
-        if thing == Thing::CompletionQueue {
-            self.queues.remove(&address);
         }
         if self.graves.len() == super::GRAVES {
             self.graves.pop_front();

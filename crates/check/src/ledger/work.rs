@@ -18,6 +18,12 @@ pub struct Asked {
     pub inline: u32,
     /// `sq_sig_all`
     pub signals_all: bool,
+    /// It is of a service whose queue pairs still receive after a request has failed: UD or UC.
+    pub receives_on: bool,
+    /// It is the receiving end of an XRC connection. Its messages go to shared receive queues that they name.
+    pub is_xrc_target: bool,
+    /// The device.
+    pub device: usize,
     /// The address of the shared receive queue, or 0.
     pub shared: usize,
     /// The address of the completion queue of sends, or 0.

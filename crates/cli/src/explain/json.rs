@@ -164,9 +164,11 @@ struct Ends {
 
 impl<'a> RefusedConnection<'a> {
     fn new(whose: Whose<'a>, record: &ConnectionRecord) -> Self {
+        let passive =
+            matches!(record.fault, ConnectionFault::Refused | ConnectionFault::BacklogFull);
         Self {
             whose,
-            role: if is_passive(record) { "passive" } else { "active" },
+            role: if passive { "passive" } else { "active" },
             reason: snake_case(record.fault),
             code: record.code,
             ends: Ends {
@@ -180,11 +182,6 @@ impl<'a> RefusedConnection<'a> {
             sentence: record.to_string(),
         }
     }
-}
-
-/// Whether the process was asked for the connection.
-pub(super) fn is_passive(record: &ConnectionRecord) -> bool {
-    matches!(record.fault, ConnectionFault::Refused | ConnectionFault::BacklogFull)
 }
 
 /// An access that was refused.

@@ -48,6 +48,8 @@ impl Checker {
 fn written(write: &Attempt) {
     if let Some(checker) = on_outside() {
         let what = called_by_name(write.operation);
-        checker.tell(|ledger| ledger.written(what, write.key.0, write.address, write.length));
+        checker.tell(|ledger| {
+            ledger.written(what, write.qp, write.key.0, write.address, write.length)
+        });
     }
 }

@@ -1,7 +1,6 @@
 //! Events that the program gets, acknowledges and waits for.
 
 use std::ffi::CStr;
-use std::fs;
 
 use transom_abi::ibv_wc_status;
 use transom_check::ledger::{ConnectionEvent, Owner, Thing, Unread};
@@ -9,6 +8,7 @@ use transom_device::queue::Status;
 use transom_thread::uncancelled;
 
 use super::Checker;
+use super::threads::is_alone;
 use crate::strings::ibv_wc_status_str;
 
 impl Checker {
@@ -87,19 +87,4 @@ pub(super) fn name_of(status: ibv_wc_status) -> &'static str {
     // SAFETY: a static string.
     let text = unsafe { CStr::from_ptr(ibv_wc_status_str(status)) };
     text.to_str().unwrap_or_default()
-}
-
-/// The names of this library's threads.
-const OWN: [&str; 2] = ["transom", super::sleep::WATCHER];
-
-/// Whether this thread is the only one of the program. False if the system does not tell.
-fn is_alone() -> bool {
-    let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
-    let main = std::process::id().to_string();
-    let is_own = |name: &str| OWN.contains(&name.trim_end());
-    let of_program = threads.flatten().filter(|thread| {
-        let is_main = thread.file_name().to_str() == Some(&main);
-        is_main || !fs::read_to_string(thread.path().join("comm")).is_ok_and(|it| is_own(&it))
-    });
-    of_program.count() == 1
 }

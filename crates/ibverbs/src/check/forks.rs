@@ -16,7 +16,7 @@ use transom_system::failure::caught_aside;
 use transom_thread::uncancelled;
 
 use super::sink::Sink;
-use super::{CHECKER, Checker, on};
+use super::{CHECKER, Checker, on, on_outside};
 use crate::site;
 
 /// The parent's checker, in a forked child.
@@ -51,7 +51,8 @@ pub(super) fn watch() {
 }
 
 unsafe extern "C" fn before() {
-    let Some(checker) = on() else { return };
+    // A signal handler may fork while its thread has the ledger locked.
+    let Some(checker) = on_outside() else { return };
     let call = checker.call();
     FORKS.set(Some(call));
     if !IS_SAFE.load(Relaxed) {

@@ -92,7 +92,7 @@ fn is_shared(range: &Range<u64>) -> bool {
 
 /// An access was refused, perhaps because its memory is no longer mapped.
 fn refused(refusal: &Refusal) {
-    let Attempt { operation, key, address, length, .. } = refusal.attempt;
+    let Attempt { operation, key, address, length, qp, .. } = refusal.attempt;
     let Some(checker) = on_outside().filter(|_| refusal.reason == Reason::MemoryGone) else {
         return;
     };
@@ -101,7 +101,7 @@ fn refused(refusal: &Refusal) {
         Operation::LocalWrite => "A receive or READ",
         _ => &format!("A peer's {}", called_by_name(operation)),
     };
-    checker.tell(|ledger| ledger.not_there(what, key.0, address, length));
+    checker.tell(|ledger| ledger.not_there(what, qp, key.0, address, length));
 }
 
 /// Whether the first whole page of a range is mapped. True if the range contains no whole page.

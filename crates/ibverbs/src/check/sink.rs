@@ -32,16 +32,19 @@ impl Sink {
 
     /// Writes a mistake, or counts it if the same one is written already.
     pub(super) fn write(&mut self, mistake: Mistake) {
-        let number = self.known.len() as u32 + 1;
-        let (number, count) = self.known.entry(identity(&mistake)).or_insert((number, 0));
+        let (identity, number) = (identity(&mistake), self.known.len() as u32 + 1);
+        let (number, count) = self.known.entry(identity).or_insert((number, 0));
         *count += 1;
+        let is_new = *count == 1;
         let record = match *count {
             1 => finding(*number, mistake),
             count if count.is_power_of_two() => Record::Again { number: *number, count },
             _ => return,
         };
-        // There is no other place to report that the write failed.
-        let _ = self.file.append(&record.to_string());
+        // There is no other place to report that the write failed. The next such mistake is written whole.
+        if self.file.append(&record.to_string()).is_err() && is_new {
+            self.known.remove(&identity);
+        }
     }
 
     /// Writes that the check of this process has ended.

@@ -18,13 +18,13 @@ use transom_check::Call;
 use transom_check::ledger::{Arming, How, Look, Stuck};
 use transom_host::events::{CompletionEvent, EventQueue};
 use transom_host::objects::Cq;
+use transom_thread::uncancelled;
 
+use super::threads::{WATCHER, is_alone, timers_run};
 use super::waits::Wait;
 use super::{Checker, on};
 use crate::site;
 
-/// The name of the watcher.
-pub(super) const WATCHER: &str = "transom-check";
 /// The time between two looks.
 const TICK: Duration = Duration::from_millis(100);
 /// A thread that has slept for this long, with nothing changed, is reported.
@@ -143,6 +143,11 @@ struct Asleep {
     is_told: bool,
 }
 
+impl Asleep {
+    /// The program has called `transom_wait`, which says that nothing else wakes the thread.
+    const SAID: &str = "waits";
+}
+
 /// Threads that may sleep in `poll` and its like, by the channel that each serves.
 #[derive(Default)]
 struct Waits(BTreeMap<usize, Waiting>);
@@ -255,7 +260,7 @@ impl Checker {
                 return self.sleeps(call, channel, events, "sleeps in ibv_get_cq_event");
             }
             // It would sleep on an adapter that raises no event for earlier completions.
-            let how = How::for_events("calls ibv_get_cq_event, which need not return,");
+            let how = how_it_sleeps("calls ibv_get_cq_event, which need not return,", false);
             let stuck = stuck.filter(|_| is_held);
             stuck.iter().for_each(|stuck| self.tell(|ledger| ledger.sleeps(stuck, how, &call)));
         });
@@ -266,7 +271,7 @@ impl Checker {
         self.is_awake();
         let channels = self.sleepers.channels();
         if let Some(it) = channels.into_iter().find(|it| it.address == channel) {
-            self.sleeps(self.call(), channel, &it.events, "waits");
+            self.sleeps(self.call(), channel, &it.events, Asleep::SAID);
         }
     }
 
@@ -358,7 +363,11 @@ impl Checker {
             let lasting = thread.stuck.filter(|(_, since)| since.elapsed() >= LONG);
             if let Some((stuck, _)) = lasting {
                 thread.is_told = true;
-                let (how, call) = (How::for_events(thread.does), thread.call);
+                let is_said = thread.does == Asleep::SAID;
+                let mut how = how_it_sleeps(thread.does, false);
+                how.is_alone |= is_said;
+                how.may_wake &= !is_said;
+                let call = thread.call;
                 self.tell(|ledger| ledger.sleeps(&stuck, how, &call));
             }
         }
@@ -417,9 +426,14 @@ impl Checker {
         };
         let may_wake = wait.has_others || !wait.readable.iter().all(is_vain);
         let does = format!("sleeps in {}", wait.function);
-        let how = How { does: &does, may_wake };
+        let how = how_it_sleeps(&does, may_wake);
         self.tell(|ledger| ledger.sleeps(&it.stuck, how, &Call::by(it.thread)));
     }
+}
+
+/// How a thread sleeps. `may_wake` says that it waits for something other than channels.
+fn how_it_sleeps(does: &str, may_wake: bool) -> How<'_> {
+    uncancelled(|| How { does, may_wake: may_wake || timers_run(), is_alone: is_alone() })
 }
 
 /// Blocks all signals in this thread: they are for the program's own threads.

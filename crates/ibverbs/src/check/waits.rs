@@ -29,7 +29,14 @@ impl Checker {
     }
 
     fn wait_in(&self, thread: u32, calling: &Calling) -> Option<Wait> {
-        let [first, second, third, fourth, fifth, _] = calling.arguments;
+        let [first, second, third, fourth, fifth, sixth] = calling.arguments;
+        // A mask of signals is given by someone who waits for a signal too.
+        let has_mask = match calling.number {
+            libc::SYS_ppoll => fourth != 0,
+            libc::SYS_pselect6 => sixth != 0 && self.points_at(sixth)?,
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => fifth != 0,
+            _ => false,
+        };
         let (function, asked, lasts) = match calling.number {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_poll => ("poll", self.polled_for(first, second)?, is_negative(third)),
@@ -52,7 +59,14 @@ impl Checker {
             _ => return None,
         };
         let Asked { readable, has_others } = asked;
-        Some(Wait { function, readable, has_others: has_others || !lasts, switches: 0 })
+        let has_others = has_others || !lasts || has_mask;
+        Some(Wait { function, readable, has_others, switches: 0 })
+    }
+
+    /// Whether there is a pointer at this address, and not null.
+    fn points_at(&self, address: u64) -> Option<bool> {
+        let mut pointer = [0; 8];
+        self.read(address, &mut pointer).then_some(pointer != [0; 8])
     }
 
     /// Reads the array of a `poll`.

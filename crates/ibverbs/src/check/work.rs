@@ -1,13 +1,15 @@
 //! Tells the ledger of requests and completions.
 
 use std::ffi::c_int;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use transom_abi::*;
 use transom_check::Call;
 use transom_check::ledger::{Bind, Buffer, Completed, Posted};
 use transom_device::operation::Operation;
+use transom_device::qp::QpState;
 use transom_device::queue::{LocalOp, SendOp, Sge};
+use transom_host::objects::QueuePair;
 use transom_system::rehearsal;
 
 use super::{Checker, events};
@@ -27,12 +29,24 @@ impl Checker {
         self.tell(|ledger| {
             ledger.sends_refused(address, refused);
             ledger.sends_taken(address, taken);
-            if answer == libc::ENOMEM {
-                ledger.send_queue_full(address, call);
-            }
         });
+        if answer == libc::ENOMEM {
+            self.send_queue_full(address, call);
+        }
         if taken.iter().any(|it| it.is_target) {
             self.returned(address, taken);
+        }
+    }
+
+    /// A post had no room. In ERR and SQE each request has a completion, so that no queue stays full.
+    fn send_queue_full(&self, address: usize, call: &Call) {
+        let pair = self.pairs.lock().get(&address).and_then(Weak::upgrade);
+        let ends = |pair: &Arc<QueuePair>| {
+            matches!(pair.summary().gate().state, QpState::Error | QpState::Sqe)
+        };
+        if let Some(pair) = pair.filter(|pair| !ends(pair)) {
+            let places = pair.send_places();
+            self.tell(|ledger| ledger.send_queue_full(address, places, call));
         }
     }
 

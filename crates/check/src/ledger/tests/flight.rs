@@ -2,11 +2,17 @@
 
 use super::*;
 
-const DEVICE: usize = 3;
+/// The number of the queue pair.
+const NUMBER: u32 = 7;
 
 /// A queue pair and a region. Only the program may write to the region, unless it is open.
 fn with_region(is_open: bool) -> Ledger {
     let mut ledger = with_pair();
+    register(&mut ledger, DEVICE, 9, is_open);
+    ledger
+}
+
+fn register(ledger: &mut Ledger, device: usize, key: u32, is_open: bool) {
     let (address, base, length) = (0x1_0000, 0x5000, 0x1000);
     let (context, object, is_program) = (CONTEXT, 1, true);
     let region = Region {
@@ -20,8 +26,7 @@ fn with_region(is_open: bool) -> Ledger {
         is_open,
         is_on_demand: false,
     };
-    ledger.registered(DEVICE, 9, region);
-    ledger
+    ledger.registered(device, key, region);
 }
 
 /// Posts a send whose source is watched.
@@ -235,12 +240,84 @@ fn what_is_released_of_a_claim_is_free() {
     assert_eq!(said_of_a_send(&mut ledger), [Kind::ClaimedInUse]);
     ledger.releases(&(0x1_003f..0x1_0040));
     assert_eq!(said_of_a_send(&mut ledger), []);
-    ledger.written("WRITE", 9, 0x5040, 8);
+    ledger.written("WRITE", NUMBER, 9, 0x5040, 8);
     assert_eq!(kinds(&mut ledger), [Kind::ClaimedInUse]);
-    ledger.written("WRITE", 9, 0x5000, 8);
+    ledger.written("WRITE", NUMBER, 9, 0x5000, 8);
     assert_eq!(ledger.take(), []);
     ledger.claims(&(0x1_0010..0x1_0020), &at(71));
     assert_eq!(said_of_a_send(&mut ledger), [Kind::ClaimedInUse]);
+}
+
+/// The memory may be somebody else's afterwards.
+/// Rule: CHK-46
+#[test]
+fn a_claim_ends_with_the_last_region_of_its_memory() {
+    let mut ledger = with_region(false);
+    ledger.claims(&(0x1_0000..0x1_0100), &at(70));
+    ledger.region_ends(DEVICE, 9, &[], &at(71));
+    register(&mut ledger, DEVICE, 9, false);
+    assert_eq!(said_of_a_send(&mut ledger), []);
+}
+
+/// A cache of registrations keeps the region of memory that was unmapped, and registers what is there now.
+/// Rule: CHK-40
+#[test]
+fn a_peer_writes_to_gone_memory_only_by_its_own_region() {
+    let mut ledger = with_region(true);
+    let leaving = leaving(&ledger, 0x1_0000..0x1_1000, true);
+    ledger.given_back(&leaving, GivenHow::Unmapped, &[]);
+    register(&mut ledger, DEVICE, 10, true);
+    register(&mut ledger, DEVICE + 1, 9, true);
+    assert_eq!(kinds(&mut ledger), [Kind::GivenBack]);
+    ledger.pair_made(QP + 1, 8, Asked { device: DEVICE + 1, ..Asked::default() });
+    for (number, key) in [(NUMBER, 10), (8, 9), (99, 9)] {
+        ledger.written("WRITE", number, key, 0x5000, 8);
+        ledger.not_there("A request", number, key, 0x5000, 8);
+    }
+    assert_eq!(ledger.take(), []);
+    ledger.written("WRITE", NUMBER, 9, 0x5000, 8);
+    ledger.not_there("A request", NUMBER, 9, 0x5000, 8);
+    assert_eq!(kinds(&mut ledger), [Kind::MemoryGone; 2]);
+}
+
+/// Rule: CHK-42
+#[test]
+fn a_key_of_a_failed_bind_may_come_again_as_that_of_a_region() {
+    let bind = Bind { device: DEVICE, key: 0x77, rights: Rights::default(), is_type1: false };
+    let mut ledger = with_region(false);
+    post(&mut ledger, &[Posted { binds: Some(bind), ..send(1, true) }]);
+    ledger.polled(&[completed(1, true)], &at(25));
+    ledger.peer_uses(DEVICE, 0x77, Rights::default());
+    assert_eq!(kinds(&mut ledger), [Kind::FailedBindUsed]);
+    ledger.granted(DEVICE, 0x77, Thing::Region, Rights::default(), &at(26));
+    ledger.peer_uses(DEVICE, 0x77, Rights::default());
+    assert_eq!(ledger.take(), []);
+}
+
+/// Rules: CHK-60, CHK-61
+#[test]
+fn who_counts_completions_need_not_poll() {
+    let mut ledger = with_region(false);
+    ledger.made(Thing::CompletionCounter, 5, CONTEXT, 0, &at(2));
+    watched(&mut ledger);
+    assert_eq!(said_of(&mut ledger, completed(1, false)), []);
+}
+
+/// The first one may not be carried out yet.
+/// Rule: CHK-61
+#[test]
+fn of_two_reads_of_one_number_each_has_its_own_bytes() {
+    let mut ledger = with_region(false);
+    let posted = [0x5000, 0x5100].map(|address| {
+        let buffers = vec![Buffer::new(9, address, 64)];
+        let mut posted = [Posted { what: "READ", is_target: true, buffers, ..send(1, true) }];
+        ledger.locate(DEVICE, &mut posted);
+        post(&mut ledger, &posted);
+        posted
+    });
+    ledger.returned(QP, &posted[1], |_, _| true);
+    let has_sample: Vec<_> = ledger.pairs[&QP].sends.iter().map(|it| it.sample.is_some()).collect();
+    assert_eq!(has_sample, [false, true]);
 }
 
 /// Posts a READ into the region that is carried out at once.

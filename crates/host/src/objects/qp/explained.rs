@@ -92,6 +92,11 @@ impl QueuePair {
         self.send.lock().requester.occupancy().1
     }
 
+    /// How many requests of the program its send queue has room for.
+    pub fn send_places(&self) -> usize {
+        self.send.lock().requester.occupancy().0
+    }
+
     /// From now on peers ask for each access by a message.
     pub fn ask_by_message(&self) {
         self.summary().ask_by_message();
