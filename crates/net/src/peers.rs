@@ -137,10 +137,10 @@ impl Peers {
         peers.iter().flatten().for_each(|peer| peer.segment.protect());
     }
 
-    /// Releases everything that a process was using, if it has ended. A process that is alive but has closed its device
-    /// or has failed may still be copying, so a revocation waits for it.
+    /// Releases everything that a process was using, if it has ended. A process that lives but has closed its device,
+    /// has failed or has lost its descriptors may still be copying, so a revocation waits for it.
     fn end_uses(&self, peer: &Peer) {
-        if !self.process.registry().is_alive(peer.announcer) {
+        if !self.process.registry().has_memory(peer.announcer) {
             self.process.segment().hazards().detach(peer.announcer);
         }
     }

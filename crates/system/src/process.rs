@@ -436,7 +436,7 @@ impl Waiter for ThisProcess {
         if process.slot == me.slot {
             return process.generation != me.generation;
         }
-        !self.registry().is_alive(process)
+        !self.registry().has_memory(process)
     }
 
     fn drained(&self) {

@@ -203,6 +203,7 @@ mod seen {
 mod processes {
     mod asleep;
     mod atomics_in_turn;
+    mod descriptors;
     mod deserted;
     mod forbidden_copy;
     mod fork;

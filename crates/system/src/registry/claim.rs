@@ -11,7 +11,7 @@ use transom_device::protection::Announcer;
 use super::file::Registry;
 use super::lock::{self, Part, With};
 use super::noted::Record;
-use super::presence::{self, NameOwner, Presence};
+use super::presence::{self, Hold, NameOwner, Presence};
 use crate::clock;
 use crate::descriptor;
 
@@ -68,7 +68,7 @@ impl Registry {
     }
 
     /// The same file under a new open file description.
-    fn reopen(&self) -> io::Result<OwnedFd> {
+    pub(super) fn reopen(&self) -> io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         Ok(descriptor::high(file))
@@ -88,11 +88,12 @@ impl Registry {
     }
 
     /// Locks a free slot for a change of its content. False if a process has it or is changing it.
-    fn begin_change(&self, file: &OwnedFd, slot: u8) -> io::Result<bool> {
+    pub(super) fn begin_change(&self, file: &OwnedFd, slot: u8) -> io::Result<bool> {
         if !lock::try_lock(file, Part::Change(slot), With::Nobody)? {
             return Ok(false);
         }
-        let vacant = !lock::is_locked(file, Part::Stay(slot))?;
+        let is_locked = |part| lock::is_locked(file, part);
+        let vacant = !is_locked(Part::Stay(slot))? && !is_locked(Part::Memory(slot))?;
         if !vacant {
             lock::unlock(file, Part::Change(slot));
         }
@@ -128,6 +129,8 @@ impl Registry {
         lock::try_lock(&file, Part::Stay(slot), With::Nobody)?;
         let life = presence::make_pipe(&self.life_path(slot))?;
         let wake = presence::make_pipe(&self.wake_path(slot))?;
+        // Behind this nothing fails.
+        let hold = Hold::take(self.reopen()?, slot)?;
         let generation = it.generation.fetch_add(1, SeqCst).wrapping_add(1) & 0x7f_ffff;
         it.noted.clear();
         let pid = std::process::id();
@@ -148,7 +151,7 @@ impl Registry {
         Ok(Ok(Claim {
             registry: self,
             announcer: Announcer { slot, generation },
-            presence: Presence { lock: file, life, name },
+            presence: Presence { lock: file, hold, life, name },
             pid,
             is_inherited: AtomicBool::new(false),
             wake,

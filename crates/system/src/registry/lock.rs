@@ -1,9 +1,9 @@
 //! Locks on bytes of the registry file.
 //!
 //! They are locks of open file descriptions (`F_OFD_SETLK`, `fcntl_locking(2)`). The kernel releases one when the last
-//! descriptor of its description is closed, however the process ends, and when it calls `exec`. So a lock itself tells
-//! whether its holder lives. A PID would not: it means nothing in another PID namespace, and may be that of a process
-//! that has ended.
+//! descriptor and the last mapping of its description are gone, however the process ends, and when it calls `exec`. So
+//! a lock itself tells whether its holder lives. A PID would not: it means nothing in another PID namespace, and may be
+//! that of a process that has ended.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,6 +15,8 @@ use transom_device::protection::PROCESSES;
 pub(super) enum Part {
     /// A slot, for as long as a process has it. Only the holder of [`Part::Change`] of the slot may take it.
     Stay(u8),
+    /// A slot, for as long as the memory of its process is there. Taken with [`Part::Stay`].
+    Memory(u8),
     /// A slot, while a process takes it or tidies up after a process that has ended.
     Change(u8),
     /// All processes that have the registry open share it.
@@ -39,6 +41,7 @@ impl Part {
             Self::Stay(slot) => (i64::from(slot), 1),
             Self::Change(slot) => (slots + i64::from(slot), 1),
             Self::Users => (2 * slots, 1),
+            Self::Memory(slot) => (2 * slots + 1 + i64::from(slot), 1),
             // To the end of the file, whatever its length.
             Self::All => (0, 0),
         };

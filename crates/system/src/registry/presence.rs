@@ -8,16 +8,23 @@
 //! * a socket with a name in the network namespace, which keeps the slot's number from processes of another registry:
 //!   one in a container that does not share `/dev/shm`, one of another version, or one of another user. Any user can
 //!   take such names. So if no other number is left, a process uses one that only other users have named.
+//!
+//! A program may close descriptors that it does not know (`close_range(2)`), and go on. For its peers it is gone. But
+//! its threads may be in the middle of a copy, so one more lock goes with its memory ([`Hold`]). Revocations ask for
+//! that one, and nobody takes the slot before it is gone.
 
+use std::ffi::c_void;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::ptr::{NonNull, null_mut};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::lock::{self, Part};
+use super::lock::{self, Part, With};
 use crate::descriptor;
 
 /// How many may ask for the owner of a name. None of them is answered.
@@ -27,6 +34,8 @@ const QUESTIONS: i32 = 4096;
 pub(super) struct Presence {
     /// The registry file under an open file description of its own, with [`Part::Stay`] locked.
     pub(super) lock: OwnedFd,
+    /// Tells when none of its threads can copy any more.
+    pub(super) hold: Hold,
     /// See [`watch`].
     pub(super) life: OwnedFd,
     /// See [`bind_name`].
@@ -46,6 +55,42 @@ impl Presence {
     /// Ends it, even if a child made without `fork` still has the descriptors.
     pub(super) fn end(&self, slot: u8) {
         lock::unlock(&self.lock, Part::Stay(slot));
+        self.hold.release();
+    }
+}
+
+/// The lock of a process's memory, [`Part::Memory`]. A mapping keeps an open file description as a descriptor does, and
+/// this description has no descriptor. So the lock goes with the memory: when none of the threads can copy any more.
+///
+/// On overlayfs a mapping keeps another description, and the lock is gone at once.
+pub(super) struct Hold(NonNull<c_void>);
+
+// SAFETY: nobody reads or writes the page.
+unsafe impl Send for Hold {}
+// SAFETY: as above.
+unsafe impl Sync for Hold {}
+
+impl Hold {
+    /// Locks it by the description of `file`, which is nobody else's. A child does not inherit it, however it is made,
+    /// unless it shares this process's memory. So it has no destructor, which would run there.
+    pub(super) fn take(file: OwnedFd, slot: u8) -> io::Result<Self> {
+        lock::try_lock(&file, Part::Memory(slot), With::Nobody)?;
+        let length = rustix::param::page_size();
+        // SAFETY: a new mapping, wherever the kernel finds room. Nobody else knows it, and it lets nobody in.
+        let page = unsafe {
+            rustix::mm::mmap(null_mut(), length, ProtFlags::empty(), MapFlags::SHARED, &file, 0)?
+        };
+        let hold = Self(NonNull::new(page).expect("a mapping is never at zero"));
+        // SAFETY: this value's own mapping.
+        let done = unsafe { rustix::mm::madvise(page, length, Advice::LinuxDontFork) };
+        done.inspect_err(|_| hold.release())?;
+        Ok(hold)
+    }
+
+    /// Releases it, in the process that has taken it.
+    fn release(&self) {
+        // SAFETY: this value's own mapping. Nobody looks at the page.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr(), rustix::param::page_size()) };
     }
 }
 
@@ -142,4 +187,32 @@ pub fn user_of(socket: &OwnedFd) -> io::Result<u32> {
         libc::getsockopt(socket.as_raw_fd(), level, option, owner, &mut length)
     };
     if done == 0 { Ok(found.uid) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::registry::Registry;
+
+    /// Its program has closed descriptors that it does not know, and its threads go on.
+    /// Rules: DR-15
+    #[test]
+    fn a_process_without_descriptors_keeps_its_slot_as_long_as_it_has_its_memory() {
+        let registry = Registry::open().expect("a registry");
+        let claim = registry.claim(0, 0).expect("a slot");
+        let process = claim.announcer();
+        claim.presence.leave_to_parent(&registry.file);
+        assert!(!registry.is_alive(process), "it is gone for its peers");
+        assert!(registry.has_memory(process));
+        let is_vacant = || {
+            let own = registry.reopen().expect("it is there");
+            registry.begin_change(&own, process.slot).expect("it can be locked")
+        };
+        assert!(!is_vacant());
+        drop(claim);
+        assert!(!registry.has_memory(process));
+        // Another process may have taken it.
+        let is_anothers =
+            || registry.process(process.slot).is_some_and(|it| it.announcer != process);
+        assert!(is_vacant() || is_anothers());
+    }
 }

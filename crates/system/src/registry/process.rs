@@ -22,7 +22,8 @@ pub struct Process {
     pub pid: u32,
     /// Whether it still has its device.
     pub alive: bool,
-    /// It has closed its device, and may still run. If it is neither alive nor closed, it has ended or called `exec`.
+    /// It has closed its device, and may still run. If it is neither alive nor closed, it has ended, has called `exec`,
+    /// or has closed descriptors of ours.
     pub closed: bool,
     /// Whether it lives in the PID namespace of this process, so that its PID is valid here.
     pub shares_pids: bool,
@@ -152,13 +153,21 @@ impl Registry {
 
     /// Whether this stay in the slot goes on.
     pub fn is_alive(&self, process: Announcer) -> bool {
-        // A successor writes its name there after it has cleared the other's and then taken the lock. If the kernel
-        // cannot tell, or tells of another file, count it as alive: exactness comes first.
-        let is_locked = || {
-            lock::is_locked(&self.file, Part::Stay(process.slot)).unwrap_or(true)
-                || !self.identity.is_behind(&self.file)
-        };
+        self.holds(process) && self.is_locked(Part::Stay(process.slot)) && self.holds(process)
+    }
+
+    /// Whether threads of this stay may still be in the middle of a copy: it goes on, or its program has closed the
+    /// descriptors that say so.
+    pub fn has_memory(&self, process: Announcer) -> bool {
+        let slot = process.slot;
+        let is_locked = || self.is_locked(Part::Stay(slot)) || self.is_locked(Part::Memory(slot));
         self.holds(process) && is_locked() && self.holds(process)
+    }
+
+    /// A successor writes its name to the slot after it has cleared the other's and then taken the locks. If the kernel
+    /// cannot tell, or tells of another file, count the process as alive: exactness comes first.
+    fn is_locked(&self, part: Part) -> bool {
+        lock::is_locked(&self.file, part).unwrap_or(true) || !self.identity.is_behind(&self.file)
     }
 }
 
