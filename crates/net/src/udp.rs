@@ -48,7 +48,7 @@ pub use self::arrivals::{Arrivals, Datagrams};
 use self::forward::Forward;
 #[cfg(debug_assertions)]
 pub(crate) use self::forward::{head, parse};
-pub use self::guest::{Announcement, listening_guest};
+pub use self::guest::{Announcement, Guests, listening_guest};
 use self::guest::{Door, Host, Tenure};
 pub use self::holder::PortError;
 pub use self::others::Others;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use transom_cm::{Arrival, Transmit};
 use transom_device::protection::Announcer;
 use transom_net::management::{ManagementDatagram, ManagementPipe, Note};
-use transom_net::udp;
+use transom_net::udp::{self, Guests};
 use transom_system::addresses::gid;
 use transom_system::clock;
 use transom_system::registry::connections::{ClaimedPort, Connections};
@@ -46,6 +46,7 @@ pub(super) struct Exchange {
     neighbours: Neighbours,
     packets: Packets,
     starting: Starting,
+    guests: Guests,
     /// When waiting messages are tried again.
     again: Option<u64>,
     /// The faults that a user injects into arriving messages.
@@ -65,9 +66,9 @@ impl Exchange {
         let mut neighbours = Neighbours::default();
         neighbours.watch(process, &pipe);
         let packets = Packets::new(device.clone());
-        let (starting, again) = Default::default();
+        let (starting, guests, again) = Default::default();
         let mut exchange =
-            Self { device, pipe, neighbours, packets, starting, again, faults, readable };
+            Self { device, pipe, neighbours, packets, starting, guests, again, faults, readable };
         for slot in exchange.neighbours.slots() {
             exchange.pipe.send(slot, Note::Newcomer, clock::steady());
         }
@@ -246,7 +247,7 @@ impl Exchange {
                     };
                     let guest = || match by {
                         Interface::Loopback | Interface::Local => None,
-                        Interface::Wire => udp::listening_guest(service),
+                        Interface::Wire => self.guests.listening(service),
                     };
                     match owner.or_else(near) {
                         Some(owner) => Some(owner.slot),

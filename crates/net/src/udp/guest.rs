@@ -28,6 +28,9 @@ use super::{Datagrams, socket};
 /// How long a guest remembers whether an address is this host's.
 const REMEMBERED: Duration = Duration::from_millis(100);
 
+/// How long a process with the port remembers which guests there are. One that comes meanwhile is found that much later.
+const LOOKED: Duration = Duration::from_millis(10);
+
 /// The backlog for guests that watch whether the process still has the port. None is ever accepted.
 const GUESTS: i32 = 4096;
 
@@ -35,9 +38,11 @@ fn name(kind: &str, slot: u8) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(format!("transom-{kind}-{slot}").as_bytes())?)
 }
 
-/// The name of the socket through which a guest gets its packets.
+/// The kind of name that the socket has through which a guest gets its packets.
+const DOOR: &str = "door";
+
 fn door_of(slot: u8) -> io::Result<SocketAddrUnix> {
-    name("door", slot)
+    name(DOOR, slot)
 }
 
 fn open(kind: SocketType) -> io::Result<OwnedFd> {
@@ -183,10 +188,42 @@ fn listener_of(ServiceId(service): ServiceId) -> String {
 
 /// The slot of a guest that listens to a service.
 pub fn listening_guest(service: ServiceId) -> Option<u8> {
-    let (asks, kind) = (open(SocketType::DGRAM).ok()?, listener_of(service));
-    let is_there =
-        |slot: &u8| name(&kind, *slot).is_ok_and(|name| rustix::net::connect(&asks, &name).is_ok());
-    (1..u8::MAX).find(is_there)
+    let kind = listener_of(service);
+    let asks = open(SocketType::DGRAM).ok()?;
+    (1..u8::MAX).find(|slot| has_name(&asks, &kind, *slot))
+}
+
+/// Whether there is a datagram socket of this name.
+fn has_name(asks: &OwnedFd, kind: &str, slot: u8) -> bool {
+    name(kind, slot).is_ok_and(|name| rustix::net::connect(asks, &name).is_ok())
+}
+
+/// The guests that there were a moment ago. Strangers may send any number of requests, each for another service. So a
+/// request that nobody takes asks those guests only, and mostly there are none.
+#[derive(Default)]
+pub struct Guests(Mutex<Option<(Vec<u8>, Instant)>>);
+
+impl Guests {
+    /// The slot of one that listens to a service.
+    pub fn listening(&self, service: ServiceId) -> Option<u8> {
+        let slots = self.slots(Instant::now(), || {
+            let Ok(asks) = open(SocketType::DGRAM) else { return Vec::new() };
+            (1..u8::MAX).filter(|slot| has_name(&asks, DOOR, *slot)).collect()
+        });
+        if slots.is_empty() {
+            return None;
+        }
+        let (asks, kind) = (open(SocketType::DGRAM).ok()?, listener_of(service));
+        slots.into_iter().find(|slot| has_name(&asks, &kind, *slot))
+    }
+
+    fn slots(&self, now: Instant, look: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+        let mut known = self.0.lock();
+        match &*known {
+            Some((slots, when)) if now.saturating_duration_since(*when) < LOOKED => slots.clone(),
+            _ => known.insert((look(), now)).0.clone(),
+        }
+    }
 }
 
 /// Hands datagrams on to the guest in a slot; an error if nobody is there.
@@ -280,6 +317,24 @@ mod tests {
             }
         }
         assert!(door.receive(&mut [0; 256]).is_none());
+    }
+
+    /// Any number of them may come, each for another service.
+    #[test]
+    fn requests_that_nobody_takes_do_not_each_look_for_guests() {
+        let (guests, begun, mut looks) = (Guests::default(), Instant::now(), 0);
+        let mut ask = |after| {
+            let mut look = || {
+                looks += 1;
+                vec![looks]
+            };
+            guests.slots(begun + after, &mut look)
+        };
+        for _ in 0..1000 {
+            assert_eq!(ask(Duration::ZERO), [1]);
+        }
+        assert_eq!(ask(LOOKED / 2), [1]);
+        assert_eq!(ask(LOOKED), [2], "one that has come since");
     }
 
     #[test]
