@@ -268,6 +268,11 @@ impl<'a> Dispatch<'a> {
             if let Some(peer) = self.device().peers.attached(slot as u8) {
                 self.take_from(&peer);
                 if !peer.is_gone() {
+                    if peer.has_ended_targets() {
+                        let mut deferred = Deferred::default();
+                        self.adapter.foreign_targets.look_again(self.adapter, &peer, &mut deferred);
+                        deferred.run(self.adapter);
+                    }
                     if self.device().process().registry().holds(peer.announcer) {
                         let polls = self.device().work.polling.in_vain();
                         self.device().peers.watched.add(&peer, polls);

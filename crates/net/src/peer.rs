@@ -4,7 +4,7 @@ mod receiving;
 mod sending;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::protection::Announcer;
@@ -36,6 +36,8 @@ pub struct Peer {
     me: Announcer,
     life: Life,
     gone: AtomicBool,
+    /// Its [`ended_targets`](transom_system::segment::Header::ended_targets), when this process last looked.
+    ended_targets: AtomicU32,
     rings: Rings,
     /// Queue pairs that wait for room towards this peer.
     pub stalled: Stalled,
@@ -50,6 +52,26 @@ pub enum Reach {
     Rings,
     /// The same, because the kernel does not let us copy.
     Forbidden,
+}
+
+/// Signals a process that there is something for it from this one. Whether its pipe has to wake it.
+fn signal(segment: &Segment, me: Announcer) -> bool {
+    let header = segment.header();
+    match header.tell(me.slot.into()) {
+        None => false,
+        Some(Wakeup::Sleeper) => header.wake_sleepers(1) == 0,
+        Some(Wakeup::Pipe) => true,
+    }
+}
+
+/// The same for a process that this one is not attached to. If it cannot be reached, nothing happens.
+pub(crate) fn notify_unattached(this: &ThisProcess, process: &Process) {
+    if let Some(segment) = Segment::of(process)
+        && signal(&segment, this.announcer())
+        && let Ok(wake) = this.registry().wake_of(process.announcer.slot)
+    {
+        let _ = rustix::io::write(&wake, &[0]);
+    }
 }
 
 /// The rings to a peer, and those from it.
@@ -125,6 +147,7 @@ impl Peer {
             me,
             life,
             gone: AtomicBool::new(false),
+            ended_targets: AtomicU32::new(0),
             rings: Rings::new(),
             stalled: Stalled::default(),
         })
@@ -156,15 +179,15 @@ impl Peer {
         self.segment.header().groups.load(Acquire) > 0
     }
 
+    /// Whether receiving ends of XRC there have lost their connections since this was asked last.
+    pub fn has_ended_targets(&self) -> bool {
+        let now = self.segment.header().ended_targets.load(Acquire);
+        self.ended_targets.swap(now, AcqRel) != now
+    }
+
     /// Signals the peer that there is something for it. Wakes it if it asked for that.
     pub fn notify(&self) {
-        let header = self.segment.header();
-        let woken = match header.tell(self.me.slot.into()) {
-            None => true,
-            Some(Wakeup::Sleeper) => header.wake_sleepers(1) > 0,
-            Some(Wakeup::Pipe) => false,
-        };
-        if !woken {
+        if signal(&self.segment, self.me) {
             // A full pipe wakes it as well.
             let _ = rustix::io::write(&self.memory.wake, &[0]);
         }

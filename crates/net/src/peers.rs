@@ -2,6 +2,7 @@
 //! when that process has ended.
 
 use std::io;
+use std::sync::atomic::Ordering::Release;
 use std::sync::{Arc, Once};
 
 use parking_lot::RwLock;
@@ -10,7 +11,7 @@ use transom_device::protection::PROCESSES;
 use transom_system::memory::say_slow;
 use transom_system::{ThisProcess, say};
 
-use crate::{Peer, Reach, Watched};
+use crate::{Peer, Reach, Watched, peer};
 
 /// A process of this user that exists, but that the system does not let this one reach: it has made itself undumpable,
 /// or this one has no descriptor or memory left.
@@ -119,6 +120,23 @@ impl Peers {
         drop(peers);
         self.process.wake();
         Ok(Some(peer))
+    }
+
+    /// Tells the processes that read this one's state, attached to or not, that receiving ends of XRC here have lost
+    /// their connections.
+    pub fn tell_of_ended_targets(&self) {
+        let (process, segment) = (&self.process, self.process.segment());
+        segment.header().ended_targets.fetch_add(1, Release);
+        for slot in segment.hazards().attached() {
+            match self.attached(slot) {
+                Some(peer) if !peer.is_gone() => peer.notify(),
+                _ if slot == process.announcer().slot => {}
+                _ => {
+                    let there = process.registry().process(slot).filter(|it| it.alive);
+                    there.iter().for_each(|there| peer::notify_unattached(process, there));
+                }
+            }
+        }
     }
 
     /// The attached processes.

@@ -87,6 +87,8 @@ pub struct Header {
     events: AtomicU32,
     /// Its latencies have memory.
     has_latencies: AtomicU32,
+    /// How often a receiving end of XRC has lost its connection.
+    pub ended_targets: AtomicU32,
 }
 
 /// How a process is woken for new messages.

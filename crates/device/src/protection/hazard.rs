@@ -150,6 +150,15 @@ impl Hazards {
         self.attached[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
     }
 
+    /// The process slots that have ever attached.
+    pub fn attached(&self) -> impl Iterator<Item = u8> {
+        let has = |slot: &u8| {
+            let slot = usize::from(*slot);
+            slot < PROCESSES && self.attached[slot / 64].load(SeqCst) >> (slot % 64) & 1 == 1
+        };
+        (0..=u8::MAX).filter(has)
+    }
+
     /// Forgets a process that has died.
     pub fn detach(&self, announcer: Announcer) {
         for cell in &self.cells[usize::from(announcer.slot) % PROCESSES].0 {

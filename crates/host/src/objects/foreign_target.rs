@@ -14,7 +14,7 @@ use transom_device::execution::{
     Request, Responder, Shortcuts, Sink, Source, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter, Witness};
-use transom_device::qp::{Look, QpNumber, QpState, QpSummary, QpTable, Service};
+use transom_device::qp::{Look, Presence, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{Completion, Receive};
 use transom_net::Peer;
 use transom_system::sanitizers::{self, Half};
@@ -31,8 +31,17 @@ pub(crate) struct ForeignTargets(Mutex<HashMap<u32, Arc<ForeignTarget>>>);
 pub(crate) struct ForeignTarget {
     number: QpNumber,
     owner: Arc<Peer>,
-    /// The message that it is in the middle of here, and the effects that the device asks for.
-    half: Mutex<(Responder, Effects)>,
+    half: Mutex<Share>,
+}
+
+/// The part of a receiving end that is here.
+struct Share {
+    /// The message that it is in the middle of.
+    responder: Responder,
+    /// What the device asks for.
+    effects: Effects,
+    /// The connection that the last message came on.
+    last: Option<Look>,
 }
 
 impl ForeignTargets {
@@ -48,10 +57,12 @@ impl ForeignTargets {
     ) -> Reply {
         let Some(target) = self.target(adapter, request.to) else { return Reply::Dropped };
         let mut half = target.half.lock();
-        let (responder, effects) = &mut *half;
+        let at = AtForeign::new(adapter, &target);
+        half.end_taken(&at, deferred);
+        let Share { responder, effects, last } = &mut *half;
+        *last = Some(at.look);
         let (to, from) = (request.to.bits(), request.from.bits());
         let _work = sanitizers::work(to, Half::Receive, from, || true);
-        let at = AtForeign::new(adapter, &target);
         let reply = responder.execute(request, source, sink, &mut at.context(effects));
         let (before, behind) = effects.around_answer();
         at.carry_out(before, deferred);
@@ -74,7 +85,7 @@ impl ForeignTargets {
         let max_sge = Limits::DEVICE.max_sge as usize;
         let responder = Responder::new(Service::XrcTarget, Receives::Named, max_sge).ok()?;
         let effects = responder.effects().ok()?;
-        let half = Mutex::new((responder, effects));
+        let half = Mutex::new(Share { responder, effects, last: None });
         let target = Arc::new(ForeignTarget { number, owner, half });
         targets.insert(number.bits(), target.clone());
         Some(target)
@@ -82,30 +93,65 @@ impl ForeignTargets {
 
     /// The process of some receiving ends has ended. The receives that they have taken come back flushed.
     pub(crate) fn end_those_of(&self, adapter: &Adapter, owner: &Peer, deferred: &mut Deferred) {
-        let of_owner = |target: &Arc<ForeignTarget>| std::ptr::eq(&*target.owner, owner);
         let ended: Vec<_> = {
             let mut targets = self.0.lock();
-            targets.extract_if(|_, target| of_owner(target)).map(|(_, target)| target).collect()
+            let of_owner = targets.extract_if(|_, target| target.is_of(owner));
+            of_owner.map(|(_, target)| target).collect()
         };
         for target in ended {
-            let mut half = target.half.lock();
-            let (responder, effects) = &mut *half;
-            let at = AtForeign::new(adapter, &target);
-            responder.flush(&mut at.context(effects));
-            at.carry_out(effects.all(), deferred);
-            effects.clear();
+            target.half.lock().flush(&AtForeign::new(adapter, &target), deferred);
         }
+    }
+
+    /// A process has ended connections of its receiving ends. The receives that their messages have taken come back.
+    pub(crate) fn look_again(&self, adapter: &Adapter, owner: &Peer, deferred: &mut Deferred) {
+        let of_owner = |target: &&Arc<ForeignTarget>| target.is_of(owner);
+        let targets: Vec<_> = self.0.lock().values().filter(of_owner).cloned().collect();
+        for target in targets {
+            target.half.lock().end_taken(&AtForeign::new(adapter, &target), deferred);
+        }
+        // Nobody else has one that is removed, or could have it: that takes this lock.
+        self.0.lock().retain(|_, target| {
+            let is_gone = target.is_of(owner) && target.summary().presence() == Presence::Gone;
+            !(is_gone && Arc::strong_count(target) == 1)
+        });
     }
 
     /// Forgets receives taken from a shared queue that is gone.
     pub(crate) fn forget_shared(&self, srq: u32) {
         for target in self.0.lock().values() {
-            target.half.lock().0.forget_shared(srq);
+            target.half.lock().responder.forget_shared(srq);
         }
     }
 }
 
+impl Share {
+    /// If the connection of the last message is over, gives back the receive that the message has taken: flushed if the
+    /// receiving end is in error, and without a completion if it has been reset or destroyed.
+    fn end_taken(&mut self, at: &AtForeign<'_>, deferred: &mut Deferred) {
+        let Some(last) = &self.last else { return };
+        if !at.summary().is_still(last) {
+            self.last = None;
+            self.responder.reset(&mut self.effects);
+            at.carry_out(self.effects.all(), deferred);
+            self.effects.clear();
+        } else if at.look.gate().state == QpState::Error {
+            self.flush(at, deferred);
+        }
+    }
+
+    fn flush(&mut self, at: &AtForeign<'_>, deferred: &mut Deferred) {
+        self.responder.flush(&mut at.context(&mut self.effects));
+        at.carry_out(self.effects.all(), deferred);
+        self.effects.clear();
+    }
+}
+
 impl ForeignTarget {
+    fn is_of(&self, owner: &Peer) -> bool {
+        std::ptr::eq(&*self.owner, owner)
+    }
+
     fn summary(&self) -> &QpSummary {
         let table = self.owner.segment.qps();
         table.summary(self.number.index()).expect("the table has an entry for every u16")
@@ -152,9 +198,11 @@ impl<'a> AtForeign<'a> {
                         self.summary().fall_of(&self.look, QpState::Error);
                     }
                 }
-                // Only a reset asks for it, and only the owning process resets.
-                Effect::GiveUpShared { .. }
-                | Effect::Complete { .. }
+                Effect::GiveUpShared { srq } => {
+                    let srq = srq.and_then(|number| self.adapter.shared_queues.get(number));
+                    srq.into_iter().for_each(|srq| srq.returned().add(1));
+                }
+                Effect::Complete { .. }
                 | Effect::Event(_)
                 | Effect::Flush(_)
                 | Effect::ForgetUnexpected

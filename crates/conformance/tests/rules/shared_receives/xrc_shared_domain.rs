@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 
 use transom_abi::*;
+use transom_conformance::access::end_qp;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::shared_receive::*;
@@ -172,6 +173,51 @@ on_each_link! {
         t.receive(1, 1, 0, 8);
         t.send(1, 0, 8);
         t.origin.expect(IBV_WC_REM_INV_REQ_ERR);
+        t.third.expect_nothing();
+    }
+}
+
+/// What ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Error,
+    Reset,
+    Destroyed,
+}
+
+/// The receive of a message that its sender has broken off.
+/// Rules: ST-22, SQ-10
+#[test]
+fn a_receive_that_another_device_has_taken_comes_back_when_the_connection_ends() {
+    const LONG: usize = 64 << 20;
+    for ending in [Ending::Error, Ending::Reset, Ending::Destroyed] {
+        let t = Triangle::new(Link::Rings, true);
+        let (near, far) = (Buffer::new(LONG), Buffer::new(LONG));
+        let (ma, mb) = (t.origin.reg(&near, ALL), t.third.reg(&far, ALL));
+        far.write(0, &[1]);
+        let receive = || try_srq_recv(t.srqs[1], 5, &mut [sge(far.addr(), LONG as u32, mb)]);
+        assert_eq!(receive(), 0);
+        let mut sges = [sge(near.addr(), LONG as u32, ma)];
+        let send = with_sges(wr(IBV_WR_SEND), &mut sges);
+        post(t.qa, &mut naming(send, srq_number(t.srqs[1])));
+        // Its first bytes fill the ring.
+        assert_eq!(set_state(t.qa, IBV_QPS_ERR), 0);
+        t.origin.expect(IBV_WC_WR_FLUSH_ERR);
+        until("its first bytes", || (far.read(0, 1) == [0]).then_some(()));
+        let posted = (0..).find(|_| receive() == libc::ENOMEM).expect("a queue is full some time");
+        // SAFETY: a live queue pair.
+        let number = unsafe { (*t.qb).qp_num };
+        match ending {
+            Ending::Error => {
+                assert_eq!(set_state(t.qb, IBV_QPS_ERR), 0);
+                let wc = t.third.expect(IBV_WC_WR_FLUSH_ERR);
+                assert_eq!((wc.wr_id, wc.qp_num), (5, number));
+            }
+            Ending::Reset => assert_eq!(set_state(t.qb, IBV_QPS_RESET), 0),
+            Ending::Destroyed => end_qp(t.qb),
+        }
+        until("its place in the queue", || (receive() == 0).then_some(()));
+        assert_eq!(receive(), libc::ENOMEM, "{ending:?}, {posted} others");
         t.third.expect_nothing();
     }
 }

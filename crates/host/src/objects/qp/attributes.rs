@@ -209,6 +209,9 @@ impl QueuePair {
             // Programs connect again with the same numbers, and could not tell old packets and messages from new ones.
             self.adapter.take_all(peer.as_ref());
         }
+        if result.is_ok() && (resets || fails) {
+            self.tell_of_end();
+        }
         self.advance();
         result
     }
@@ -389,6 +392,13 @@ impl QueuePair {
     }
 
     /// Shows initiators the state and the rights that it grants.
+    /// Messages of the receiving end of XRC may have taken receives in other processes.
+    pub(super) fn tell_of_end(&self) {
+        if self.config.service == Service::XrcTarget {
+            self.device.peers.tell_of_ended_targets();
+        }
+    }
+
     pub(super) fn open_gate(&self, state: QpState, attributes: &QpAttributes) {
         self.change_gate(state, attributes);
         self.tell_door(attributes.destination.map(|address| address.gid));

@@ -173,6 +173,7 @@ impl QueuePair {
             self.close();
             self.rehearse_anew();
             self.summary().leave();
+            self.tell_of_end();
             self.device.process().segment().retire(self.traffic.number());
             sanitizers::forget(self.number.bits());
         }
