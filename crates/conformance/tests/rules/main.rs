@@ -219,6 +219,7 @@ mod processes {
     mod threads_ending;
     mod want_of_memory;
     mod watcher;
+    mod xrc_revoked;
 }
 
 /// K. What `transom check` finds.

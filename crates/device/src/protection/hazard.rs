@@ -62,6 +62,13 @@ pub struct Use {
     pub qp_index: u16,
 }
 
+impl Use {
+    /// All that is carried out for a queue pair, by whatever keys. The slot is one that no table has.
+    pub const fn of_queue_pair(qp_index: u16) -> Self {
+        Self { key_slot: 0xff_ffff, qp_index }
+    }
+}
+
 const GENERATION: u64 = (1 << 23) - 1;
 
 /// A wait asks in one round of so many whether the process waited for has died.

@@ -13,7 +13,9 @@ use transom_device::execution::{
     Context, Effect, Effects, Injection, LocalBuffers, MemoryGone, Process, Receives, Reply,
     Request, Responder, Shortcuts, Sink, Source, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter, Witness};
+use transom_device::protection::{
+    Announcement, Announcer, Grant, KeyTable, Rank, Refusal, Use, Waiter, Witness,
+};
 use transom_device::qp::{Look, Presence, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{Completion, Receive};
 use transom_net::Peer;
@@ -57,6 +59,8 @@ impl ForeignTargets {
     ) -> Reply {
         let Some(target) = self.target(adapter, request.to) else { return Reply::Dropped };
         let mut half = target.half.lock();
+        // Its state is read behind the announcement. So a later change waits until all of this is done.
+        let _used = target.announce(adapter);
         let at = AtForeign::new(adapter, &target);
         half.end_taken(&at, deferred);
         let Share { responder, effects, last } = &mut *half;
@@ -148,6 +152,14 @@ impl Share {
 }
 
 impl ForeignTarget {
+    /// Announces to its owner that something is carried out for it here. Keys are announced in this process's own
+    /// segment, where the owner does not look.
+    fn announce(&self, adapter: &Adapter) -> Announcement<'_> {
+        let (process, used) = (adapter.device().process(), Use::of_queue_pair(self.number.index()));
+        let hazards = self.owner.segment.hazards();
+        hazards.announce(process.announcer(), Rank::Remote, used, &**process)
+    }
+
     fn is_of(&self, owner: &Peer) -> bool {
         std::ptr::eq(&*self.owner, owner)
     }

@@ -1,0 +1,139 @@
+//! A process that carries out messages for a receiving end of another process, and is stopped in the middle of one.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::processes::*;
+use transom_conformance::shared_receive::*;
+use transom_conformance::xrc::*;
+use transom_conformance::{on_each_way, path_of};
+use transom_system::registry::Registry;
+
+const MIB: usize = 1 << 20;
+
+/// What the children run; on its own it does nothing.
+#[test]
+fn role() {
+    play(&[("sender", sender), ("taker", taker)]);
+}
+
+/// Sends long messages to a shared queue until one fails.
+fn sender(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_XRC_SEND);
+    meet(channel, qp);
+    let near = Buffer::new(MIB);
+    let mr = end.reg(&near, 0);
+    let [queue] = channel.hear();
+    for round in 0.. {
+        let mut sges = [sge(near.addr(), MIB as u32, mr)];
+        post(qp, &mut naming(with_sges(wr(IBV_WR_SEND), &mut sges), queue as u32));
+        if end.wait().status != IBV_WC_SUCCESS {
+            break;
+        }
+        if round == 4 {
+            channel.tell(&[]);
+        }
+    }
+}
+
+/// Takes them, for ever, by a queue in the domain of a file that another process has open.
+fn taker(channel: &mut Channel) {
+    let end = open();
+    let [process, file] = channel.hear();
+    let path = format!("/proc/{process}/fd/{file}");
+    let file = File::options().read(true).write(true).open(path).expect("it is open there");
+    let domain = try_xrcd(end.context, file.as_raw_fd(), libc::O_CREAT).expect("a domain");
+    let srq = try_srq_ex(end.context, &xrc_srq_init(end.pd, domain, end.cq)).expect("a queue");
+    let room = Buffer::new(MIB);
+    let mr = end.reg(&room, ALL);
+    let receive = || srq_recv(srq, 1, &mut [sge(room.addr(), MIB as u32, mr)]);
+    (0..8).for_each(|_| receive());
+    channel.tell(&[srq_number(srq).into()]);
+    loop {
+        if poll(end.cq).is_some() {
+            receive();
+        }
+    }
+}
+
+/// Whom a revocation of this process waits for now.
+fn waits_for() -> Option<u32> {
+    let registry = Registry::open().expect("the registry of this user");
+    let pid = std::process::id();
+    let me = registry.processes().into_iter().find(|process| process.pid == pid && process.alive);
+    me.expect("this process has a device").waits_for
+}
+
+/// A queue pair that another thread may use.
+struct Handle(*mut ibv_qp);
+
+// SAFETY: verbs objects may be used from any thread.
+unsafe impl Send for Handle {}
+
+/// Stops the taker somewhere, and moves the receiving end to this state; whether that had to wait.
+fn stop_once(end: &End, to: ibv_qp_state) -> bool {
+    // SAFETY: a new file without a name, which the answer owns.
+    let file =
+        unsafe { File::from_raw_fd(libc::memfd_create(c"domain".as_ptr(), libc::MFD_CLOEXEC)) };
+    let domain = try_xrcd(end.context, file.as_raw_fd(), libc::O_CREAT).expect("a domain");
+    let target = Handle(xrc_target(end.context, domain));
+    let mut taker = Child::start(path_of!("taker"));
+    taker.tell(&[std::process::id().into(), file.as_raw_fd() as u64]);
+    let [queue] = taker.hear();
+    let mut sender = Child::start(path_of!("sender"));
+    meet(&mut sender.channel, target.0);
+    sender.tell(&[queue]);
+    let [] = sender.hear();
+    taker.stop();
+    let done = AtomicBool::new(false);
+    let waited = std::thread::scope(|scope| {
+        let done = &done;
+        scope.spawn(move || {
+            // The whole handle moves, so that it may cross to this thread.
+            let target = target;
+            assert_eq!(set_state(target.0, to), 0);
+            done.store(true, SeqCst);
+        });
+        let waited = until("the change to end or wait", || {
+            if done.load(SeqCst) {
+                return Some(false);
+            }
+            (waits_for() == Some(taker.pid())).then_some(true)
+        });
+        assert!(!waited || !done.load(SeqCst));
+        taker.resume();
+        waited
+    });
+    sender.kill();
+    taker.kill();
+    waited
+}
+
+/// Stops takers until one is in the middle of a message.
+fn stop_often(to: ibv_qp_state) {
+    if std::env::var_os("TRANSOM_COPY").is_some() {
+        // The copies are shorter, and the taker is seldom in the middle of one.
+        return;
+    }
+    let end = open();
+    let waited = (0..50).any(|_| stop_once(&end, to));
+    assert!(waited, "not once was the taker stopped in the middle of a message");
+}
+
+on_each_way! {
+    /// No byte of the connection arrives behind the call.
+    /// Rules: ST-19
+    fn an_error_waits_for_who_carries_out_a_message() {
+        stop_often(IBV_QPS_ERR);
+    }
+
+    /// The same.
+    /// Rules: ST-10
+    fn a_reset_waits_for_who_carries_out_a_message() {
+        stop_often(IBV_QPS_RESET);
+    }
+}
