@@ -88,8 +88,9 @@ Examples:
   transom check --explain work-lost";
 
 const FIELDS: &str = "\
-With --json, each line is an object. Numbers are integers of up to 64 bits; a field without a value is null.
-A finding or a note has these fields:
+With --json, each line is an object. Give it a FILE if the program prints: standard output is the program's
+too. Numbers are integers of up to 64 bits; a field without a value is null. A finding or a note has these
+fields:
   type           finding or note
   kind           what kind of mistake, such as work-lost
   rule           its rule, such as CHK-01

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `asked` | the processes that the user asks about, and their refusals |
 //! | `groups` | refusals for people: equal ones once, with a count |
+//! | `program` | what one program was refused, once it has failed |
 //! | `follow` | refusals as they happen |
 //! | `json` | a refusal as a line of JSON |
 //! | `huatuo` | a refusal as a document of HUATUO |
@@ -14,6 +15,7 @@ mod follow;
 mod groups;
 mod huatuo;
 mod json;
+mod program;
 mod rule;
 
 use crate::clock;
@@ -21,9 +23,12 @@ use crate::devices::{self, registry};
 use crate::failure::Result;
 use crate::layout::{self, Page};
 use crate::packets;
+use crate::sentence::counted;
 pub(crate) use asked::{Asked, Refused};
 pub(crate) use follow::Seen;
+use groups::Order;
 pub(crate) use huatuo::{Kind as DocumentKind, document};
+pub(crate) use program::OfProgram;
 use serde::Serialize;
 use serde_json::Value;
 use std::io::Write;
@@ -105,19 +110,19 @@ device and lost as above, and these fields:
   sentence     all that for people
 
 A connection that failed has time_ns, pid, process, alive, device and lost as above, and these fields:
-  role         \"active\": it asked for the connection; \"passive\": it was asked
-  reason       why: rejected, unreachable, nobody_there, not_served, no_route, not_joined,
-               not_confirmed (active); refused, backlog_full (passive); device_removed,
-               address_changed (either)
-  code         the peer's reason or status, or the errno
-  source       the address and port that asked
-  destination  the address and port that was asked
-  nearest_port if nobody listens on the port: the port with its bytes swapped, if somebody listens
-               there, or else the nearest that somebody listens on
-  listens_at   if nobody listens at that address: another address where somebody listens on the port
-  cause        for reason 28, if the peer gives it: program, destroyed, ended, not_taken
-  said         the private data of the program that refused, if it is text
-  sentence     all that for people
+  role          \"active\": it asked for the connection; \"passive\": it was asked
+  reason        why: rejected, unreachable, nobody_there, not_served, no_route, not_joined,
+                not_confirmed (active); refused, backlog_full (passive); device_removed,
+                address_changed (either)
+  code          the peer's reason or status, or the errno
+  source        the address and port that asked
+  destination   the address and port that was asked
+  nearest_port  if nobody listens on the port: the port with its bytes swapped, if somebody listens
+                there, or else the nearest that somebody listens on
+  listens_at    if nobody listens at that address: another address where somebody listens on the port
+  cause         for reason 28, if the peer gives it: program, destroyed, ended, not_taken
+  said          the private data of the program that refused, if it is text
+  sentence      all that for people
 
 Examples:
   transom explain --limit 1
@@ -129,8 +134,8 @@ Examples:
 /// Say why accesses, calls and connections were refused, newest first, and why packets were dropped
 ///
 /// A refusal that happened several times is shown once, with a count. Each process keeps its last 64 refusals, and
-/// counts the packets that it dropped. They stay for a while after the process has closed its device or ended; use
-/// --pid to see the dropped packets then. You see processes of your user in this network namespace. docs/symptoms.md
+/// counts the packets that it dropped. They stay after the process has closed its device or ended, until some 254 more
+/// devices were opened; use --pid to see the dropped packets then. You see processes of your user in this network namespace. docs/symptoms.md
 /// in Transom's source lists the usual causes of statuses, errnos and events.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = FIELDS)]
@@ -181,7 +186,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
     }
     let registry = registry()?;
     let since = args.since.map(|since| clock::now().saturating_sub(since.as_nanos() as u64));
-    let asked = Asked { pid: args.pid, process: args.process.clone(), since: since.unwrap_or(0) };
+    let (pid, process) = (args.pid, args.process.clone());
+    let asked = Asked { pid, process, since: since.unwrap_or(0), ..Asked::default() };
     if args.follow {
         let since = since.unwrap_or_else(clock::now);
         return follow::print(registry, Asked { since, ..asked }, args.form());
@@ -193,23 +199,14 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
         return refusals.iter().take(args.limit).try_for_each(|refused| print(&mut out, refused));
     }
     let mut out = layout::stdout();
-    groups::print(&mut out, &refusals, args.limit, &asked)?;
+    let left = groups::print(&mut out, &refusals, Order::NewestFirst, args.limit)?;
+    if left > 0 {
+        out.text(format_args!("{left} older; --limit {} shows all.", args.limit + left))?;
+    }
     print_lost(&mut out, &refusals)?;
     print_dropped(&mut out, registry, &asked)?;
     print_waiting(&mut out, registry, &asked)?;
-    print_where(&mut out, registry)
-}
-
-/// Prints the refusals since a moment on standard error, beside the errors of a program that failed.
-pub(crate) fn print_since(since: u64) -> Result {
-    const SHOWN: usize = 20;
-    let registry = registry()?;
-    let asked = Asked { since, ..Asked::default() };
-    let refusals = asked.refusals(registry);
-    let mut out = layout::stderr();
-    groups::print(&mut out, &refusals, SHOWN, &asked)?;
-    print_lost(&mut out, &refusals)?;
-    print_where(&mut out, registry)
+    if refusals.is_empty() { print_none(&mut out, registry, &asked) } else { Ok(()) }
 }
 
 /// Equal refusals, as others show them.
@@ -250,10 +247,22 @@ impl Told {
     }
 }
 
-/// Prints how many processes were looked at, and where to read on.
-fn print_where(out: &mut Page<impl Write>, registry: &Registry) -> Result {
-    let count = registry.processes().len();
-    let processes = if count == 1 { "1 process" } else { &format!("{count} processes") };
+/// Prints that there are none, how many processes were looked at, and where to read on.
+fn print_none(out: &mut Page<impl Write>, registry: &Registry, asked: &Asked) -> Result {
+    let whose = match (asked.pid, &asked.process) {
+        (Some(pid), _) => format!(" of process {pid}"),
+        (None, Some(name)) => format!(" of {name}"),
+        (None, None) => String::new(),
+    };
+    let since = if asked.since > 0 { " since then" } else { "" };
+    out.text(format_args!("No refusals{whose}{since}."))?;
+    out.text(
+        "If the device refuses a READ, WRITE, atomic, bind or invalidation, you see the reason here: the \
+         key and the range, the window or region with its bounds and rights, and how far outside the access \
+         was. If it refuses a call at once, you see the argument, and what it may be. `transom demo` shows \
+         two refused accesses.",
+    )?;
+    let processes = counted(registry.processes().len(), "process", "processes");
     out.text(format_args!(
         "Looked at {processes} of this user in this network namespace ({}).",
         registry.directory().display()

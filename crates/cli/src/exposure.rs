@@ -74,7 +74,8 @@ Examples:
   transom exposure --json=exposure.json -- mpirun -n 4 ./solver";
 
 const FIELDS: &str = "\
-With --json, each line is an object. Times are in nanoseconds of the steady clock (CLOCK_MONOTONIC). Numbers
+With --json, each line is an object. Give it a FILE if the program prints: standard output is the program's
+too. Times are in nanoseconds of the steady clock (CLOCK_MONOTONIC). Numbers
 are integers; those of bytes × nanoseconds may pass 64 bits. A field without a value is null. Each region and
 window has these fields:
   type               opening; or folded, for closed ones of one call that share a line for want of room

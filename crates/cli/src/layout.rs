@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
+use anstream::AutoStream;
 use anstream::adapter::strip_str;
 use terminal_size::{Width, terminal_size_of};
 
@@ -35,6 +36,19 @@ pub(crate) fn stdout() -> Page<anstream::Stdout> {
 /// Standard error, likewise.
 pub(crate) fn stderr() -> Page<anstream::Stderr> {
     Page { columns: columns(io::stderr()), to: anstream::stderr() }
+}
+
+/// Standard error, likewise. It gets the page in one piece, so that those of two programs do not mix.
+pub(crate) fn stderr_at_once() -> Page<AutoStream<Vec<u8>>> {
+    let colours = AutoStream::choice(&io::stderr());
+    Page { columns: columns(io::stderr()), to: AutoStream::new(Vec::new(), colours) }
+}
+
+impl Page<AutoStream<Vec<u8>>> {
+    /// Writes it to standard error.
+    pub(crate) fn send(self) -> io::Result<()> {
+        io::stderr().write_all(&self.to.into_inner())
+    }
 }
 
 impl<W: Write> Page<W> {

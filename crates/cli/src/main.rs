@@ -51,8 +51,8 @@ Exit status:
   0  it worked
   1  it failed; the message says what happened, to what, and what to do
   2  the command line was wrong
-  `transom run` exits as its program does. So does `transom check`, with 66 if something was found, and
-  `transom exposure`, with 66 if more was open for nothing than --max-unused allows.";
+`transom run` exits as its program does. So does `transom check`, with 66 if something was found, and
+`transom exposure`, with 66 if more was open for nothing than --max-unused allows.";
 
 /// RDMA without the hardware: a device made of software, with memory windows
 #[derive(Parser)]

@@ -52,8 +52,9 @@ memory with its peers. None of this works for set-user-ID programs, for programs
 in, and for those that look up functions of their own libibverbs by dlsym.
 
 This command becomes the program: exit status and signals are the program's own. With --explain it
-stays, forwards the signals it gets, and exits as the program does. It then shows what was refused since
-the start, for all processes of this user in this network namespace.
+stays, forwards the signals it gets, and exits as the program does. If the program fails, it shows what
+was refused to the program and to all that it started, oldest first, and how many refusals other programs
+of this user had meanwhile.
 
 A small process stays beside the program. It sleeps, and `wait` does not find it. If the program is
 killed, it tells the peers on other hosts that their connections have ended, as a kernel with an adapter
@@ -97,8 +98,8 @@ Faults:
 Give --fault several times to combine faults. KIND is remote-access, invalid-request or
 remote-operational. OP is send, write, read, atomic, atomic-write, flush or any, which is the default.
 MESSAGE is req, rep, rtu or dreq. N counts the requests that arrive at a process, over all its queue
-pairs. 3 is the third, 3.. the third and all after it; the default is 1... A request that is sent again
-counts again.
+pairs. 3 is the third, 3.. the third and all after it; the default is `1..`, all of them. A request that is
+sent again counts again.
 
 The seed makes a run repeatable; it is 0 by default. In each network namespace the run counts the devices
 it opens, and each device gets its chances from the seed and its number. If the third packet of the first
@@ -176,7 +177,7 @@ struct DeviceArgs {
     /// Give the device another name, for programs that want an rxe0 or mlx5_0
     #[arg(long, value_name = "NAME")]
     device_name: Option<DeviceName>,
-    /// Give the program N devices: transom0, transom1 and so on
+    /// Give the program N devices, up to 16: transom0, transom1 and so on
     #[arg(long = "devices", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=registry::DEVICES as i64))]
     count: Option<u8>,
     /// Give it a device such as mlx5_0,port=down; once for each; see below

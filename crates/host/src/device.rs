@@ -92,6 +92,8 @@ pub struct Options {
     pub watcher: Option<u64>,
     /// The watcher that wants the events of this process from the beginning, by its number.
     pub tracer: Option<u64>,
+    /// The watcher that tells the user what this process was refused, by its number.
+    pub explainer: Option<u64>,
     /// The file that gets a record of the links' traffic.
     pub capture: Option<&'static Path>,
     /// How long the connection manager waits for a peer that does not answer, in milliseconds. If unset: as long as

@@ -15,7 +15,7 @@ use transom_system::memory::{Copier, begin_sharing, consent, needs_consent, say_
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::Tool;
-use transom_system::{ThisProcess, failure, fork, sanitizers};
+use transom_system::{ThisProcess, failure, fork, leave_the_hint_out, sanitizers};
 
 use crate::capture::{Capture, CaptureObserver};
 use crate::device::{Copying, Device, Memory, Observer, OpenError, Options, hears_all};
@@ -99,6 +99,11 @@ impl Adapter {
         }
         if let Some(watcher) = options.watcher {
             registry.tell_watcher(watcher, claim.announcer());
+        }
+        if let Some(explainer) = options.explainer
+            && registry.tell_watcher(explainer, claim.announcer())
+        {
+            leave_the_hint_out();
         }
         let slot = claim.announcer().slot;
         let process = Arc::new(ThisProcess::new(claim, segment, copier));

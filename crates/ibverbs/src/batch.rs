@@ -10,6 +10,7 @@ use transom_check::ledger::Posted;
 use transom_device::queue::{
     Body, LocalOp, PostError, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
+use transom_host::Limits;
 use transom_host::objects::{PostOne, QueuePair};
 use transom_system::registry::CallFault;
 use transom_system::sanitizers::{self, Half};
@@ -91,7 +92,9 @@ impl Batch {
         }
         let most = u64::from(self.cap.max_send_wr);
         if self.requests.len() as u64 == most {
-            let wrong = Wrong::too_much("the length of the batch", most + 1, most, "PS-14");
+            let device = Limits::here().work_requests.into();
+            let field = "the length of the batch";
+            let wrong = Wrong::beyond_own(field, most + 1, most, device, "PS-14");
             return self.fail(wrong.answering(libc::ENOMEM));
         }
         self.requests.push(Built {
@@ -128,7 +131,7 @@ impl Batch {
         let (count, most) = (sges.len() as u64, u64::from(self.cap.max_send_sge));
         let start = self.sges.len();
         match self.last() {
-            Some(_) if count > most => self.fail(Wrong::too_much("num_sge", count, most, "PS-03")),
+            Some(_) if count > most => self.fail(Wrong::too_many_sges(sges.len(), most as usize)),
             Some(request) if takes_sges(request) => {
                 request.data = Data::Sges { start, count: sges.len() };
                 self.sges.extend_from_slice(sges);
@@ -145,7 +148,7 @@ impl Batch {
         let total = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.length));
         let (total, most) = (total.unwrap_or(usize::MAX) as u64, self.cap.max_inline_data.into());
         if total > most {
-            return self.fail(Wrong::too_much("the inline length", total, most, "PS-04"));
+            return self.fail(Wrong::inline_too_long(total, most, self.kind == IBV_QPT_UD));
         }
         if buffers.iter().any(|buffer| buffer.addr.is_null() && buffer.length > 0) {
             return self.fail(Wrong::invalid("buf_list->addr", 0, "PS-14"));

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use transom_abi::*;
 use transom_device::execution::QueueSide;
 use transom_device::protection::{Bind, Key};
+use transom_device::qp::{QpState, Service};
 use transom_device::queue::{
     Body, LocalOp, PostError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
@@ -30,11 +31,15 @@ pub(crate) fn wrong(
 ) -> Wrong {
     let invalid = |fault, value: u64, rule| Wrong::with(libc::EINVAL, fault, value, rule);
     match error {
-        PostError::Full if opcode.is_some() => {
-            Wrong::full(SEND_QUEUE, qp.why_full(QueueSide::Send))
+        PostError::Full => {
+            let is_in_error = qp.summary().gate().state == QpState::Error;
+            let (queue, side) = match opcode {
+                Some(_) => (SEND_QUEUE, QueueSide::Send),
+                None => ("receive queue", QueueSide::Receive),
+            };
+            Wrong::full(queue, qp.why_full(side), is_in_error)
         }
-        PostError::Full => Wrong::full("receive queue", qp.why_full(QueueSide::Receive)),
-        PostError::TooManySges => Wrong::too_much("num_sge", sges as u64, limit as u64, "PS-03"),
+        PostError::TooManySges => Wrong::too_many_sges(sges, limit),
         PostError::InlineTooLong => {
             let room = qp.config().send.inline_room as u64;
             Wrong::with(libc::EINVAL, CallFault::Unnamed, 0, "PS-04").and(room)
@@ -186,14 +191,14 @@ unsafe fn post_inline(
 ) -> Result<Result<(), PostError>, Wrong> {
     let most = qp.config().send.max_sge.clamp(1, MAX_SGE);
     if request.sges.len() > most {
-        let (asked, limit) = (request.sges.len() as u64, most as u64);
-        return Err(Wrong::too_much("num_sge", asked, limit, "PS-03"));
+        return Err(Wrong::too_many_sges(request.sges.len(), most));
     }
     // Lengths first: a refused request's memory is not read.
     let total: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
     let room = qp.config().send.inline_room as u64;
     if total > room {
-        return Err(Wrong::too_much("the inline length", total, room, "PS-04"));
+        let is_datagram = qp.config().service == Service::Ud;
+        return Err(Wrong::inline_too_long(total, room, is_datagram));
     }
     let bytes = |sge: &Sge| match sge.length {
         0 => &[][..],

@@ -367,10 +367,11 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 #[inline]
 fn post_one(queue: &SharedReceiveQueue, request: &ReceiveRequest<'_>) -> Result<(), Wrong> {
     queue.post(request).map_err(|error| match error {
-        PostError::Full => Wrong::full("shared receive queue", queue.why_full()),
+        PostError::Full => Wrong::full("shared receive queue", queue.why_full(), false),
         PostError::TooManySges => {
             let (asked, limit) = (request.sges.len() as u64, queue.config().max_sge as u64);
-            Wrong::too_much("num_sge", asked, limit, "PS-03")
+            let most = Limits::here().shared_sge.into();
+            Wrong::beyond_own("num_sge", asked, limit, most, "PS-03")
         }
         other => errno::of_post(other).into(),
     })

@@ -4,6 +4,7 @@
 use std::ffi::c_int;
 
 use transom_device::queue::SizeError;
+use transom_host::Limits;
 use transom_host::device::Device;
 use transom_host::objects::{BoundWindows, RegisterError};
 use transom_system::addresses::Unreachable;
@@ -39,6 +40,32 @@ impl Wrong {
         rule: &'static str,
     ) -> Self {
         Self { field, limit, ..Self::with(libc::EINVAL, CallFault::TooMuch, value, rule) }
+    }
+
+    /// The field is `value`, where the program itself has chosen `limit`, and the device has `most`: `EINVAL`.
+    pub(crate) const fn beyond_own(
+        field: &'static str,
+        value: u64,
+        limit: u64,
+        most: u64,
+        rule: &'static str,
+    ) -> Self {
+        Self { more: [most, 0], ..Self::too_much(field, value, limit, rule) }
+    }
+
+    /// A request has more SGEs than its queue pair takes.
+    #[cold]
+    pub(crate) fn too_many_sges(sges: usize, limit: usize) -> Self {
+        let most = Limits::here().max_sge;
+        Self::beyond_own("num_sge", sges as u64, limit as u64, most.into(), "PS-03")
+    }
+
+    /// A request has more inline data than its queue pair takes.
+    #[cold]
+    pub(crate) fn inline_too_long(length: u64, room: u64, is_datagram: bool) -> Self {
+        let limits = Limits::here();
+        let most = if is_datagram { limits.datagram_inline } else { limits.inline };
+        Self::beyond_own("the inline length", length, room, most.into(), "PS-04")
     }
 
     /// The field is `value` and must be at least `limit`: `EINVAL`.
@@ -115,11 +142,15 @@ impl Wrong {
 
     /// The queue is full: `ENOMEM`. `occupancy` is the number of its places, and of those whose work is not carried out
     /// yet. Without it, nothing is noted.
-    pub(crate) fn full(queue: &'static str, occupancy: Option<(usize, usize)>) -> Self {
+    pub(crate) fn full(
+        queue: &'static str,
+        occupancy: Option<(usize, usize)>,
+        is_in_error: bool,
+    ) -> Self {
         let (places, waiting) = occupancy.unwrap_or_default();
         let wrong = Self::with(libc::ENOMEM, CallFault::Full, places as u64, "");
         let fault = occupancy.map(|_| CallFault::Full);
-        Self { fault, field: queue, more: [waiting as u64, 0], ..wrong }
+        Self { fault, field: queue, more: [waiting as u64, is_in_error.into()], ..wrong }
     }
 
     /// A fault of no certain field.

@@ -97,11 +97,13 @@ pub const REHEARSE: Variable = of_a_run("TRANSOM_REHEARSE", "DIR");
 pub const WATCHER: Variable = of_a_run("TRANSOM_WATCHER", "NUMBER");
 /// Where processes announce themselves to `transom trace`, which then asks for their events.
 pub const TRACE: Variable = of_a_run("TRANSOM_TRACE", "NUMBER");
+/// Where processes announce themselves to `transom run --explain`, which then knows whose refusals to tell.
+pub const EXPLAIN: Variable = of_a_run("TRANSOM_EXPLAIN", "NUMBER");
 /// The directory with the device's files, where they cannot be mounted.
 pub const TREE: Variable = of_a_run("TRANSOM_TREE", "DIR");
 
 /// All variables.
-pub const ALL: [&Variable; 19] = [
+pub const ALL: [&Variable; 20] = [
     &LIB,
     &DEVICE_NAME,
     &DEVICES,
@@ -120,6 +122,7 @@ pub const ALL: [&Variable; 19] = [
     &REHEARSE,
     &WATCHER,
     &TRACE,
+    &EXPLAIN,
     &TREE,
 ];
 

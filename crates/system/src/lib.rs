@@ -92,5 +92,5 @@ pub use held_back::{Accessed, Held, HeldBackHere};
 pub use process::{
     Place, ThisProcess, Unchanged, note_write, watch_refusals, watch_writes, writes_are_watched,
 };
-pub use say::{say, say_to_a_reader};
+pub use say::{leave_the_hint_out, say, say_to_a_reader};
 pub use watched::Watched;

@@ -33,11 +33,18 @@ pub fn say(sentence: fmt::Arguments<'_>) {
     }
 }
 
+/// Whether the hint was given, or is not wanted.
+static SAID: AtomicBool = AtomicBool::new(false);
+
+/// Gives no hint: somebody tells the person without being asked.
+pub fn leave_the_hint_out() {
+    SAID.store(true, Relaxed);
+}
+
 /// Tells once where to ask why something was refused, if a person reads along or a CI keeps the output. In other cases
 /// standard error is a file of the program's, or another program reads it. And a subscriber gets the reason itself.
 #[cold]
 pub(crate) fn hint() {
-    static SAID: AtomicBool = AtomicBool::new(false);
     // Once is enough, even if it is not written.
     if SAID.swap(true, Relaxed) {
         return;

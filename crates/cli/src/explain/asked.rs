@@ -5,6 +5,7 @@ use crate::failure::{Failure, Result};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use transom_device::operation::Operation;
+use transom_device::protection::Announcer;
 use transom_device::qp::QpNumber;
 use transom_system::registry::{Fate, Process, Record, RefusalRecord, Registry, Role};
 
@@ -14,6 +15,8 @@ pub(crate) struct Asked {
     pub(super) pid: Option<u32>,
     /// The name of the program.
     pub(super) process: Option<String>,
+    /// Only these stays of processes.
+    pub(super) only: Option<Vec<Announcer>>,
     /// Nanoseconds since 1970.
     pub(super) since: u64,
 }
@@ -37,17 +40,18 @@ impl Asked {
     pub(super) fn is_of(&self, process: &Process) -> bool {
         self.pid.is_none_or(|pid| process.pid == pid)
             && self.process.as_ref().is_none_or(|name| process.name == *name)
+            && self.only.as_ref().is_none_or(|only| only.contains(&process.announcer))
     }
 
     /// Fails if no such process is known. An empty answer would wrongly say that nothing was refused there.
     pub(super) fn check(&self, registry: &Registry) -> Result {
-        let processes = registry.processes();
+        let processes = registry.newest_processes();
         if self.pid.is_none() && self.process.is_none()
             || processes.iter().any(|process| self.is_of(process))
         {
             return Ok(());
         }
-        let known = known(&processes);
+        let known = known(&processes, self.process.as_deref().unwrap_or_default());
         let wanted = match (self.pid, &self.process) {
             (Some(pid), Some(name)) => format!("no process {pid} called {name}"),
             (Some(pid), None) => format!("no process {pid}"),
@@ -65,8 +69,10 @@ impl Asked {
             false => "the process ",
         };
         Err(Failure::new(format_args!(
-            "{wanted} has opened a device here; {why}belongs to another user, or is in another network \
-             namespace. Of this user's in this namespace ({}), {known}",
+            "{wanted} has opened a device here; {why}belongs to another user, is in another network \
+             namespace, or has ended since: the last {} openings are kept. Of this user's in this namespace \
+             ({}), {known}",
+            Registry::PROCESSES,
             registry.directory().display()
         )))
     }
@@ -109,14 +115,25 @@ impl Asked {
     }
 }
 
-/// The known processes, running ones first, and at most as many as a person reads.
-fn known(processes: &[Process]) -> String {
+/// The known processes, and at most as many as a person reads: those first whose name is like the wanted one, then
+/// those that run, then in their order.
+fn known(processes: &[Process], wanted: &str) -> String {
     const MOST: usize = 12;
-    let mut known: Vec<_> = processes.iter().map(|it| (!it.alive, super::who(it))).collect();
-    known.sort();
-    known.dedup();
-    let more = known.len().saturating_sub(MOST);
-    let names: Vec<_> = known.into_iter().take(MOST).map(|(_, who)| who).collect();
+    let is_alike = |name: &str| {
+        let [name, wanted] = [name, wanted].map(str::to_lowercase);
+        !wanted.is_empty() && (name.contains(&wanted) || wanted.contains(&name))
+    };
+    let mut known: Vec<_> = processes.iter().collect();
+    known.sort_by_key(|it| (!is_alike(&it.name), !it.alive));
+    let mut names: Vec<String> = Vec::new();
+    for who in known.into_iter().map(super::who) {
+        // Each device of a process has an entry.
+        if !names.contains(&who) {
+            names.push(who);
+        }
+    }
+    let more = names.len().saturating_sub(MOST);
+    names.truncate(MOST);
     match (names.as_slice(), more) {
         ([], _) => "none is known".to_owned(),
         (names, 0) => format!("known are: {}", names.join("; ")),
@@ -125,7 +142,7 @@ fn known(processes: &[Process]) -> String {
 }
 
 /// The two ends of a connection that was not made.
-fn ends(record: &Record) -> Option<(SocketAddr, SocketAddr)> {
+pub(super) fn ends(record: &Record) -> Option<(SocketAddr, SocketAddr)> {
     match record {
         Record::Connection(record) => Some((record.source, record.destination)),
         Record::Access(_) | Record::Call(_) | Record::Work(_) => None,
@@ -167,17 +184,17 @@ mod tests {
     use transom_system::registry::{ConnectionFault, ConnectionRecord, Name};
 
     #[test]
-    fn of_many_processes_each_is_named_once_and_those_first_that_run() {
+    fn of_many_processes_each_is_named_once_and_those_first_that_are_wanted() {
         let of = |pid, alive| Process { pid, alive, ..process() };
         let ended = (0..30).flat_map(|pid| [of(100 + pid, false), of(100 + pid, false)]);
-        let all: Vec<_> = ended.chain([of(999, true)]).collect();
-        let told = known(&all);
-        assert!(
-            told.starts_with(&format!("known are: {}; ", super::super::who(&all[60]))),
-            "{told}"
-        );
+        let alike = Process { pid: 998, name: "ib_read_bw".into(), ..process() };
+        let all: Vec<_> = ended.chain([alike, of(999, true)]).collect();
+        let [first, second] = [&all[60], &all[61]].map(super::super::who);
+        let told = known(&all, "IB_read");
+        assert!(told.starts_with(&format!("known are: {first}; {second}; p, PID 100 ")), "{told}");
         assert_eq!(told.matches("PID 100 ").count(), 1, "{told}");
-        assert!(told.ends_with("; and 19 more"), "{told}");
+        assert!(told.ends_with("; and 20 more"), "{told}");
+        assert!(known(&all, "").starts_with(&format!("known are: {second}; ")), "{told}");
     }
 
     /// The end that refused a connection knows why.

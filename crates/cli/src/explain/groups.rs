@@ -1,7 +1,7 @@
 //! Refusals for people: equal ones once, with a count.
 
-use super::asked::{Asked, Refused};
-use super::{Told, who};
+use super::asked::{Refused, ends};
+use super::{Told, json, who};
 use crate::clock::{self, Ago};
 use crate::failure::Result;
 use crate::layout::Page;
@@ -10,10 +10,18 @@ use anstyle::{AnsiColor, Style};
 use std::io::Write;
 use transom_system::registry::Record;
 
-/// Equal refusals. The newest one is shown.
+/// The order of refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    NewestFirst,
+    OldestFirst,
+}
+
+/// Equal refusals. The first one, in their order, is shown.
 struct Group<'a> {
-    newest: &'a Refused,
-    first: u64,
+    shown: &'a Refused,
+    /// When the last one was, in their order.
+    last: u64,
     count: usize,
 }
 
@@ -41,66 +49,56 @@ fn kind(refused: &Refused) -> String {
     }
 }
 
-/// Groups refusals that are sorted newest first. The groups have the order of their newest.
+/// Groups refusals. The groups have the order of those that are shown.
 fn groups(refusals: &[Refused]) -> Vec<Group<'_>> {
     let mut groups: Vec<(String, Group<'_>)> = Vec::new();
     for refused in refusals {
         let (kind, time) = (kind(refused), refused.record.time());
         match groups.iter_mut().find(|(other, _)| *other == kind) {
             Some((_, group)) => {
-                group.first = time;
+                group.last = time;
                 group.count += 1;
             }
-            None => groups.push((kind, Group { newest: refused, first: time, count: 1 })),
+            None => groups.push((kind, Group { shown: refused, last: time, count: 1 })),
         }
     }
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// The same, to keep.
+/// The same of refusals that are sorted newest first, to keep.
 pub(super) fn told(refusals: &[Refused]) -> Vec<Told> {
     let keep = |group: Group<'_>| {
-        let Group { newest, first, count } = group;
-        Told { newest: newest.clone(), first, count }
+        let Group { shown, last, count } = group;
+        Told { newest: shown.clone(), first: last, count }
     };
     groups(refusals).into_iter().map(keep).collect()
 }
 
-/// Prints at most this many, or that there are none.
+/// Prints at most this many, of refusals in this order. Returns how many are left.
 pub(super) fn print(
     out: &mut Page<impl Write>,
     refusals: &[Refused],
+    order: Order,
     limit: usize,
-    asked: &Asked,
-) -> Result {
+) -> Result<usize> {
     let groups = groups(refusals);
-    if groups.is_empty() {
-        let whose = match (asked.pid, &asked.process) {
-            (Some(pid), _) => format!(" of process {pid}"),
-            (None, Some(name)) => format!(" of {name}"),
-            (None, None) => String::new(),
-        };
-        let since = if asked.since > 0 { " since then" } else { "" };
-        out.text(format_args!("No refusals{whose}{since}."))?;
-        out.text(
-            "If the device refuses a READ, WRITE, atomic, bind or invalidation, you see the reason here: the \
-             key and the range, the window or region with its bounds and rights, and how far outside the \
-             access was. If it refuses a call at once, you see the argument, and what it may be. `transom \
-             demo` shows two refused accesses.",
-        )?;
-    }
+    let mut connections = Vec::new();
     for group in groups.iter().take(limit) {
-        print_one(out, group.newest)?;
+        print_one(out, group.shown)?;
+        if let Record::Connection(record) = &group.shown.record {
+            let (ends, passive) = (ends(&group.shown.record), json::is_passive(record));
+            if connections.contains(&(ends, !passive)) {
+                out.item("  ", "It is the same connection as above, seen by its other end.")?;
+            }
+            connections.push((ends, passive));
+        }
         if group.count > 1 {
-            let first = clock::local(group.first, clock::now());
-            out.item("  ", format_args!("{} times, the first at {first}", group.count))?;
+            let time = clock::local(group.last, clock::now());
+            let last = if order == Order::NewestFirst { "first" } else { "last" };
+            out.item("  ", format_args!("{} times, the {last} at {time}", group.count))?;
         }
     }
-    let left = groups.len().saturating_sub(limit);
-    if left > 0 {
-        out.text(format_args!("{left} older; --limit {} shows all.", groups.len()))?;
-    }
-    Ok(())
+    Ok(groups.len().saturating_sub(limit))
 }
 
 /// Prints a refusal: its time and process, and below that its sentence.
@@ -122,7 +120,10 @@ mod tests {
     use super::*;
     use transom_device::execution::Unheard;
     use transom_device::qp::Mask;
-    use transom_system::registry::{CallFault, CallRecord, CallRefusal, Fate, Name, WorkRecord};
+    use transom_system::registry::{
+        CallFault, CallRecord, CallRefusal, ConnectionFault, ConnectionRecord, Fate, Name,
+        WorkRecord,
+    };
 
     #[test]
     fn the_same_thing_is_told_once_with_how_often_it_was() {
@@ -145,14 +146,48 @@ mod tests {
             refused(2, "ibv_post_send", 9),
         ];
         let groups = groups(&all);
-        let told = groups.iter().map(|it| (it.newest.record.time(), it.first, it.count));
+        let told = groups.iter().map(|it| (it.shown.record.time(), it.last, it.count));
         let told: Vec<_> = told.collect();
         assert_eq!(told, [(5, 2, 3), (4, 4, 1)]);
-        let mut out = Page::new(Vec::new(), 80);
-        print(&mut out, &all, 1, &Asked::default()).unwrap();
-        let out = String::from_utf8(out.to).unwrap();
+        let printed = |all: &[Refused], order| {
+            let mut out = Page::new(Vec::new(), 80);
+            let left = print(&mut out, all, order, 1).unwrap();
+            (left, String::from_utf8(out.to).unwrap())
+        };
+        let (left, out) = printed(&all, Order::NewestFirst);
         assert!(out.contains("num_sge cannot be 0x9\n  3 times, the first at"), "{out}");
-        assert!(out.ends_with("1 older; --limit 2 shows all.\n"), "{out}");
+        assert_eq!((left, out.lines().count()), (1, 3), "{out}");
+        let mut all = all;
+        all.reverse();
+        let (_, out) = printed(&all, Order::OldestFirst);
+        assert!(out.contains("num_sge cannot be 0x9\n  3 times, the last at"), "{out}");
+    }
+
+    #[test]
+    fn of_a_connection_that_both_ends_tell_of_it_is_said() {
+        let refused = |fault, port| {
+            let record = ConnectionRecord {
+                time: 5,
+                fault,
+                code: 8,
+                source: ([127, 0, 0, 1], port).into(),
+                destination: ([127, 0, 0, 1], 7999).into(),
+                nearest: 0,
+                listens_at: None,
+                cause: None,
+                said: Name::new(""),
+            };
+            Refused { process: process(), record: Record::Connection(record), lost: 0 }
+        };
+        let printed = |all: &[Refused]| {
+            let mut out = Page::new(Vec::new(), 80);
+            print(&mut out, all, Order::OldestFirst, 9).unwrap();
+            String::from_utf8(out.to).unwrap().matches("seen by its other end").count()
+        };
+        let passive = refused(ConnectionFault::Refused, 40_000);
+        assert_eq!(printed(&[passive.clone(), refused(ConnectionFault::Rejected, 40_000)]), 1);
+        assert_eq!(printed(&[passive.clone(), refused(ConnectionFault::Rejected, 40_001)]), 0);
+        assert_eq!(printed(&[passive, refused(ConnectionFault::BacklogFull, 40_000)]), 0);
     }
 
     /// In one group, the sentence of one of them would be lost.

@@ -164,11 +164,9 @@ struct Ends {
 
 impl<'a> RefusedConnection<'a> {
     fn new(whose: Whose<'a>, record: &ConnectionRecord) -> Self {
-        let passive =
-            matches!(record.fault, ConnectionFault::Refused | ConnectionFault::BacklogFull);
         Self {
             whose,
-            role: if passive { "passive" } else { "active" },
+            role: if is_passive(record) { "passive" } else { "active" },
             reason: snake_case(record.fault),
             code: record.code,
             ends: Ends {
@@ -182,6 +180,11 @@ impl<'a> RefusedConnection<'a> {
             sentence: record.to_string(),
         }
     }
+}
+
+/// Whether the process was asked for the connection.
+pub(super) fn is_passive(record: &ConnectionRecord) -> bool {
+    matches!(record.fault, ConnectionFault::Refused | ConnectionFault::BacklogFull)
 }
 
 /// An access that was refused.

@@ -75,28 +75,41 @@ pub(super) fn print(id: &str) -> Result {
     Ok(())
 }
 
+/// Words of the rules, as `spec/rules.md` defines them.
+const WORDS: [(&str, &str); 6] = [
+    ("REQ", "the end that requests"),
+    ("RSP", "the end that responds"),
+    ("CQE", "a completion, with its status"),
+    ("imm.", "the call itself answers the errno, and nothing is posted"),
+    ("QP→ERR", "the queue pair goes to the error state"),
+    (
+        "fails remotely",
+        "the completion has REM_ACCESS_ERR, no byte is changed, and both queue pairs are in error",
+    ),
+];
+
+/// What a person wants to know: the rule, what it looks like, and where to read on. Sources and flags are for those who
+/// change the rules.
 fn write(out: &mut Page<impl Write>, rule: &Rule) -> io::Result<()> {
     out.item(format_args!("{}  ", rule.id), format_args!("({})", rule.section))?;
-    for (name, text) in rule.columns.iter().filter(|(_, text)| !text.is_empty()) {
+    let shown: Vec<_> = rule
+        .columns
+        .iter()
+        .filter(|(name, text)| !text.is_empty() && !matches!(name.as_str(), "source" | "flag"))
+        .collect();
+    for (name, text) in &shown {
+        let text = text.replace("**", "").replace("⇒", "Transom:");
         match name.as_str() {
-            "rule" | "trigger → expected" => out.item("  ", text)?,
-            "flag" => out.item("  ", format_args!("flag: {text} ({})", meaning(text)))?,
+            "rule" => out.item("  ", text)?,
+            "trigger → expected" => out.item("  for example: ", text.trim_start_matches("→ "))?,
             _ => out.item("  ", format_args!("{name}: {text}"))?,
         }
     }
-    Ok(())
-}
-
-/// The meaning of a rule's flag.
-fn meaning(flag: &str) -> &'static str {
-    match flag.split(' ').next() {
-        Some("D") => "implementations differ; Transom does what follows the double arrow",
-        Some("NE") => "no source says it; Transom does what follows the double arrow",
-        Some("S") => {
-            "differs from the specification on purpose, or the specification leaves it open"
-        }
-        _ => "see spec/rules.md",
+    let has = |word: &str| shown.iter().any(|(_, text)| text.contains(word));
+    for (word, meaning) in WORDS.iter().filter(|(word, _)| has(word)) {
+        out.item("  ", format_args!("{word}: {meaning}"))?;
     }
+    out.item("  ", "Its sources, and what other adapters do: spec/rules.md in Transom's source.")
 }
 
 #[cfg(test)]

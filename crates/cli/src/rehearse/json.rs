@@ -58,6 +58,7 @@ The last line has these fields:
   runs           how many runs there were, without the one that provokes nothing
   failed         how many failed
   never          the provocations that were never exercised
+  missed         the places of --at at which nothing was provoked
 
 ";
 
@@ -96,6 +97,7 @@ enum Line<'a> {
         runs: usize,
         failed: usize,
         never: Vec<&'a str>,
+        missed: Vec<String>,
     },
 }
 
@@ -190,7 +192,8 @@ pub(super) fn end(out: &mut dyn Write, tally: &Tally, plan: &Plan, failed: bool)
         print(out, &Line::Provocation { name: it.name(), rule: it.rule(), sort, times, runs })?;
     }
     let never = tally.never(plan).map(|it| it.name()).collect();
-    print(out, &Line::Summary { runs: tally.runs(), failed: failed.into(), never })
+    let missed = tally.missed(plan).iter().map(ToString::to_string).collect();
+    print(out, &Line::Summary { runs: tally.runs(), failed: failed.into(), never, missed })
 }
 
 fn ended(outcome: &Outcome) -> Ended {
@@ -300,13 +303,30 @@ mod tests {
     #[test]
     fn the_end_counts_every_provocation_and_names_those_that_never_were() {
         let mut tally = Tally::default();
-        tally.add(&trial(Outcome::Passed));
+        tally.add(&trial(Outcome::Passed), &plan());
         let lines = lines(|out| end(out, &tally, &plan(), false));
         let counts: Vec<_> = lines[..2].iter().map(|it| (&it["name"], &it["times"])).collect();
         let expected = [(json!("late-work"), json!(0)), (json!("single-completions"), json!(1))];
         assert_eq!(counts, expected.iter().map(|(name, it)| (name, it)).collect::<Vec<_>>());
-        let last = json!({ "type": "summary", "runs": 1, "failed": 0, "never": ["late-work"] });
+        let last = json!({
+            "type": "summary", "runs": 1, "failed": 0, "never": ["late-work"], "missed": []
+        });
         assert_eq!(lines[2..], [last]);
+    }
+
+    #[test]
+    fn a_place_that_no_run_comes_to_is_named() {
+        let far = Place { object: 99, ..AT };
+        let plan = Plan { places: Some([AT, far].into()), ..plan() };
+        let mut tally = Tally::default();
+        tally.add(&trial(Outcome::Passed), &plan);
+        let summary = lines(|out| end(out, &tally, &plan, false)).pop().unwrap();
+        assert_eq!(summary["missed"], json!(["single-completions:0.99.2"]));
+        let mut page = crate::layout::Page::new(Vec::new(), 80);
+        tally.print(&mut page, &plan).unwrap();
+        let told = String::from_utf8(page.to).unwrap();
+        assert!(told.contains("Nothing was provoked at single-completions:0.99.2: "), "{told}");
+        assert!(!told.contains("single-completions:0.1.2"), "{told}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! How often each provocation was exercised.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use transom_rehearse::{Plan, Provocation};
+use transom_rehearse::{Place, Plan, Provocation};
 
 use super::trial::Trial;
 use crate::layout::Page;
@@ -13,11 +13,16 @@ pub(super) struct Tally {
     runs: usize,
     /// Of each: how often, and in how many runs.
     counts: BTreeMap<Provocation, (usize, usize)>,
+    /// The places that the plan names, at which something was provoked.
+    reached: BTreeSet<Place>,
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, trial: &Trial) {
+    pub(super) fn add(&mut self, trial: &Trial, plan: &Plan) {
         self.runs += 1;
+        if plan.places.is_some() {
+            self.reached.extend(&trial.provoked);
+        }
         let mut of_this = BTreeMap::<Provocation, usize>::new();
         trial.provoked.iter().for_each(|it| *of_this.entry(it.provocation).or_default() += 1);
         for (provocation, count) in of_this {
@@ -40,6 +45,12 @@ impl Tally {
         plan.kinds.iter().copied().filter(|it| !self.counts.contains_key(it))
     }
 
+    /// The places that the plan names, and at which nothing was provoked.
+    pub(super) fn missed(&self, plan: &Plan) -> BTreeSet<Place> {
+        let places = plan.places.iter().flatten().copied();
+        places.filter(|place| !self.reached.contains(place)).collect()
+    }
+
     /// Lists what was exercised, and what the plan has and never was.
     pub(super) fn print(&self, out: &mut Page<impl Write>, plan: &Plan) -> io::Result<()> {
         writeln!(out.to, "{:<20} {:>9} {:>6}", "provoked", "times", "runs")?;
@@ -49,6 +60,13 @@ impl Tally {
         let never: Vec<_> = self.never(plan).map(|it| it.name()).collect();
         if !never.is_empty() {
             out.text(format_args!("Never exercised: {}.", never.join(", ")))?;
+        }
+        let missed: Vec<_> = self.missed(plan).iter().map(ToString::to_string).collect();
+        if !missed.is_empty() {
+            out.text(format_args!(
+                "Nothing was provoked at {}: the program made no such object, or did less with it.",
+                missed.join(", ")
+            ))?;
         }
         Ok(())
     }

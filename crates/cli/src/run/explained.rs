@@ -1,27 +1,32 @@
-//! `transom run --explain`: waits for the program. If it fails, prints what was refused meanwhile.
+//! `transom run --explain`: waits for the program. If it fails, prints what it was refused.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use super::Program;
 use super::end_like;
-use crate::clock;
-use crate::explain;
+use crate::explain::OfProgram;
 use crate::failure::Result;
 use crate::layout;
 
 /// Runs the program. Returns only if the program could not be run.
 pub(super) fn run(mut program: Program) -> Result {
-    let since = clock::now();
-    let status = program.wait(None, &mut || {})?;
-    if !status.success() {
+    let explained = OfProgram::prepare(&mut program.command);
+    let mut explained = explained.inspect_err(|problem| {
+        layout::warn(format_args!("what the program is refused will not be told: {problem}"));
+    });
+    let status = match &mut explained {
+        Ok(explained) => explained.during(|comes, take_in| program.wait(Some(comes), take_in))?,
+        Err(_) => program.wait(None, &mut || ())?,
+    };
+    if let (false, Ok(explained)) = (status.success(), &explained) {
         let ended = format!("\ntransom: {} {}.", program.name.display(), Ended(status));
-        // If standard error cannot be written, there is no other place to report it.
-        let _ = layout::stderr().text(format_args!("{ended} These were refused meanwhile:"));
-        if let Err(failure) = explain::print_since(since) {
+        if let Err(failure) = explained.print(ended) {
             let _ = failure.report();
         }
     }
+    // This process ends without dropping anything.
+    drop(explained);
     end_like(status)
 }
 

@@ -112,7 +112,7 @@ fn the_demo_shows_two_refusals_with_their_reasons_a_mistake_that_is_found_and_wh
         "owner opens the RDMA device transom0",
         "guest reads through the window",
         "READ of 32 bytes at 0x",
-        "ends 16 bytes earlier (rule RA-33)",
+        "the range goes 16 bytes past the end of the window [0x",
         "owner revokes the window",
         "READ of 64 bytes at 0x",
         "(rule RA-26)",
@@ -261,6 +261,9 @@ fn explain_has_the_rules() {
     let rule = said(&["explain", "--rule", "ra-33"]);
     assert!(rule.starts_with("RA-33  (E.2 Key and range checks)\n"), "{rule}");
     assert!(rule.lines().all(|line| line.chars().count() <= 80), "{rule}");
+    // What is for those who change the rules is in their file.
+    let rule = said(&["explain", "--rule", "mwa-07"]);
+    assert!(!rule.contains("source:") && !rule.contains("flag:") && !rule.contains("⇒"), "{rule}");
     let none = output(&mut transom(&["explain", "--rule", "RA-9999"]));
     assert_eq!(none.status.code(), Some(2));
     assert!(complaint(&none).contains("there is no rule RA-9999; those of its kind are RA-01 to"));
@@ -284,24 +287,70 @@ fn explain_follows_what_comes() {
     following.wait().unwrap();
 }
 
+/// `transom run --explain` of a shell's script, whose `$0` is this command.
+fn explained_run(scratch: &Scratch, script: &str) -> Command {
+    let command = ["run", "--explain", "--", "sh", "-c", script, env!("CARGO_BIN_EXE_transom")];
+    let mut command = transom(&command);
+    command.env("TRANSOM_LIB", &scratch.0).env("CI", "true");
+    command
+}
+
 #[test]
 fn a_program_that_fails_is_explained_if_that_is_wanted() {
     let scratch = with_library();
-    let run = |script: &str| {
-        let command = ["run", "--explain", "--", "sh", "-c", script, env!("CARGO_BIN_EXE_transom")];
-        let mut command = transom(&command);
-        output(command.env("TRANSOM_LIB", &scratch.0).env("XDG_RUNTIME_DIR", &scratch.0))
-    };
+    let run = |script: &str| output(&mut explained_run(&scratch, script));
     let failed = run("\"$0\" demo; exit 3");
     assert_eq!(failed.status.code(), Some(3));
     let why = complaint(&failed);
-    assert!(why.contains("sh exited with status 3. These were refused meanwhile:"), "{why}");
-    assert!(why.contains("RA-33") && why.contains("RA-26"), "{why}");
+    assert!(why.contains("sh exited with status 3. This was refused, oldest first:"), "{why}");
+    let (outside, revoked) = (why.find("RA-33").unwrap(), why.find("RA-26").unwrap());
+    assert!(outside < revoked, "the cause comes first: {why}");
+    // It is told without being asked for.
+    assert!(!why.contains("says why") && !why.contains("Looked at"), "{why}");
     let ended = run("kill -TERM $$");
     assert_eq!(ended.status.signal(), Some(15), "{ended:?}");
     assert!(complaint(&ended).contains("sh was killed by signal 15"), "{ended:?}");
     let good = run("\"$0\" demo");
     assert!(good.status.success() && !complaint(&good).contains("refused"), "{good:?}");
+}
+
+/// Rule: EX-07
+#[test]
+fn only_what_the_program_itself_was_refused_is_explained() {
+    let scratch = with_library();
+    let run = |script: &str| complaint(&output(&mut explained_run(&scratch, script)));
+    // One that does not belong to the run, at the same time.
+    let stranger = "env -u TRANSOM_EXPLAIN \"$0\" demo";
+    let why = run(&format!("{stranger}; exit 3"));
+    assert!(why.contains("Nothing was refused: none of its processes opened a device."), "{why}");
+    assert!(!why.contains("RA-") && !why.contains("oldest first"), "{why}");
+    assert!(why.contains("of other programs meanwhile: `transom explain`"), "{why}");
+    // What a run within this one starts belongs to it.
+    let within = "\"$0\" run -- \"$0\" demo";
+    let why = run(&format!("{stranger}; {within}; exit 3"));
+    assert_eq!((why.matches("(rule RA-33)").count(), why.matches("(rule RA-26)").count()), (1, 1));
+    let why = run("\"$0\" demo-guest </dev/null; exit 3");
+    assert!(why.contains("Nothing was refused. `transom check -- PROGRAM` looks for"), "{why}");
+}
+
+/// Each write to such a socket is a message.
+#[test]
+fn an_explanation_comes_in_one_piece() {
+    let scratch = with_library();
+    let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let mut command = explained_run(&scratch, "\"$0\" demo 2>&1; exit 3");
+    command.stderr(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
+    assert_eq!(command.output().unwrap().status.code(), Some(3));
+    drop(command);
+    let mut message = vec![0; 1 << 16];
+    let mut received = || {
+        let length = ours.recv(&mut message).unwrap();
+        on_one_line(&String::from_utf8_lossy(&message[..length]))
+    };
+    // The loader complains of the library, which is none.
+    let first = received();
+    let told = if first.contains("status 3") { first } else { received() };
+    assert!(told.contains("sh exited with status 3.") && told.contains("RA-26"), "{told}");
 }
 
 /// A signal to it, such as that of a CI that cancels a job, is for the program.
@@ -861,7 +910,7 @@ fn devices_are_those_that_the_user_told() {
 
 /// Values that a variable may not have, and words of the error about allowed values. The other variables take any
 /// value: a file or a directory, and the error says what is wrong with it.
-const WRONG: [(&str, &str, &str); 14] = [
+const WRONG: [(&str, &str, &str); 15] = [
     ("TRANSOM_DEVICE_NAME", "a/b", "letters, digits"),
     ("TRANSOM_DEVICES", "a;b,speed=3", "is no speed of a port"),
     ("TRANSOM_WINDOWS", "2C", "may be 2A or 2B"),
@@ -876,6 +925,7 @@ const WRONG: [(&str, &str, &str); 14] = [
     ("TRANSOM_FAULT_RUN", "x", "may be what `transom run` sets it to"),
     ("TRANSOM_WATCHER", "x", "may be what `transom run` sets it to"),
     ("TRANSOM_TRACE", "x", "may be what `transom run` sets it to"),
+    ("TRANSOM_EXPLAIN", "x", "may be what `transom run` sets it to"),
 ];
 const FILES: [&str; 6] = [
     "TRANSOM_LIB",

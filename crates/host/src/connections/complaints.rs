@@ -117,7 +117,13 @@ impl Complaints {
         let destination = SocketAddr::new(datagram.destination, to);
         let space = service.port().map(|(space, _)| space);
         let listening = Listening::beside(space, destination, ports);
-        let source = SocketAddr::new(datagram.source, from);
+        // Where the other end is on this host too, both tell of the connection by the same addresses.
+        let named =
+            header.map(|header| (header.addresses.source(), header.addresses.destination()));
+        let named =
+            named.filter(|(from, to)| [*from, *to].into_iter().all(|it| self.is_of_this_host(it)));
+        let (source, asked) = named.unwrap_or((datagram.source, datagram.destination));
+        let (source, destination) = (SocketAddr::new(source, from), SocketAddr::new(asked, to));
         self.note(&ConnectionRecord {
             nearest: listening.nearest,
             listens_at: listening.listens_at,

@@ -78,7 +78,7 @@ impl<const N: usize> fmt::Debug for Name<N> {
 pub enum CallFault {
     /// Only its errno is known.
     Unnamed = 1,
-    /// The field is `value` and may be at most `limit`.
+    /// The field is `value` and may be at most `limit`. If the program chose the limit, the device has `more[0]`.
     TooMuch = 2,
     /// The field is `value` and must be at least `limit`.
     TooLittle = 22,
@@ -108,7 +108,8 @@ pub enum CallFault {
     /// Nothing can be sent to the GID whose first eight bytes are `value` and whose last are `limit`, the
     /// most significant first.
     Unreachable = 14,
-    /// All `value` places of the queue are taken. Work that has not been carried out takes `more[0]` of them.
+    /// All `value` places of the queue are taken. Work that has not been carried out takes `more[0]` of them. `more[1]`
+    /// is 1 if the queue pair is in ERR.
     Full = 15,
     /// `value` windows are bound to the region. One of them has the key in the lower half of `limit`. The queue pair in
     /// its upper half bound it with the work request `more[0]`, `more[1]` nanoseconds before.
@@ -270,7 +271,7 @@ impl CallRefusal {
 /// The sentence for a person.
 impl fmt::Display for CallRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.verb)?;
+        write!(f, "{}", advice::called(&self.verb.to_string()))?;
         if self.qp != 0 {
             write!(f, " on QP {:#x}", self.qp)?;
         }
@@ -282,7 +283,17 @@ impl fmt::Display for CallRefusal {
         match self.fault {
             CallFault::Unnamed if field.is_empty() => {}
             CallFault::Unnamed => write!(f, ": {field}")?,
-            CallFault::TooMuch => write!(f, ": {field} is {value}, and may be at most {limit}")?,
+            CallFault::TooMuch => {
+                write!(f, ": {field} is {value}, and may be at most {limit}")?;
+                let (verb, field) = (self.verb.to_string(), field.to_string());
+                if let Some(asked) = advice::asked_for(&verb, &field) {
+                    write!(f, ": {asked}")?;
+                    match more[0] {
+                        most if most > limit => write!(f, " (the device has {most})")?,
+                        _ => {}
+                    }
+                }
+            }
             CallFault::TooLittle => {
                 write!(f, ": {field} is {value}, and must be {limit} at least")?;
             }
@@ -301,6 +312,9 @@ impl fmt::Display for CallRefusal {
                     StateNumber(value),
                     StateNumber(limit)
                 )?;
+                if let Some(way) = advice::way(value, limit) {
+                    write!(f, ": it goes {way}")?;
+                }
             }
             CallFault::Missing => {
                 write!(f, ": a change to {} needs {} too", StateNumber(limit), Attributes(value))?;
@@ -314,7 +328,12 @@ impl fmt::Display for CallRefusal {
                 )?;
             }
             CallFault::OutOfRange => write_out_of_range(f, value, more)?,
-            CallFault::WrongState => write!(f, ": the queue pair is in {}", StateNumber(value))?,
+            CallFault::WrongState => {
+                write!(f, ": the queue pair is in {}", StateNumber(value))?;
+                if let Some(needs) = advice::needed_state(&self.verb.to_string(), value) {
+                    write!(f, ", and {needs}")?;
+                }
+            }
             CallFault::WrongService => {
                 write!(f, ": this type of queue pair does not have opcode {value}")?;
             }
@@ -341,7 +360,7 @@ impl fmt::Display for CallRefusal {
                 let gid = u128::from(value) << 64 | u128::from(limit);
                 write!(f, ": {}", Unreachable::for_errno(gid.to_be_bytes(), self.errno))?;
             }
-            CallFault::Full => write_full(f, field, value, more[0])?,
+            CallFault::Full => write_full(f, field, value, more)?,
             CallFault::WindowsBound => write_bound(f, value, limit, more)?,
             CallFault::NotCreatedFor => write!(
                 f,
@@ -383,18 +402,26 @@ fn write_out_of_range(f: &mut fmt::Formatter<'_>, mask: u64, [is, most]: [u64; 2
     }
 }
 
+/// What to do about a queue that is full, if its queue pair is in ERR.
+const IN_ERROR: &str = "The queue pair is in ERR, where nothing is carried out any more: look for what failed on it \
+                        first, poll the completions of its work, and take it to RESET";
+
 /// Why a queue is full.
 fn write_full(
     f: &mut fmt::Formatter<'_>,
     queue: &Name<24>,
     places: u64,
-    waiting: u64,
+    [waiting, in_error]: [u64; 2],
 ) -> fmt::Result {
     let done = places.saturating_sub(waiting);
     write!(
         f,
         ": all {places} places of the {queue} are taken, {waiting} by work that waits, {done} by"
     )?;
+    if in_error != 0 {
+        // Room for more work does not help then.
+        return write!(f, " work that is done. {IN_ERROR}");
+    }
     write!(
         f,
         " work that is done. A place is free when a completion at or behind it has been polled"

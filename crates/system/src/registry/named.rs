@@ -39,6 +39,18 @@ impl fmt::Display for Rights {
     }
 }
 
+/// Rights by their names in C.
+pub(super) struct InC(pub(super) Access);
+
+impl fmt::Display for InC {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (name, _)) in self.0.iter_names().enumerate() {
+            write!(f, "{}IBV_ACCESS_{name}", if number > 0 { " | " } else { "" })?;
+        }
+        if self.0.iter_names().next().is_none() { f.write_str("0") } else { Ok(()) }
+    }
+}
+
 /// A state of a queue pair, or an invalid number.
 pub(super) struct StateNumber(pub(super) u64);
 

@@ -134,6 +134,14 @@ impl Registry {
         (0..=u8::MAX).filter_map(|slot| self.process(slot)).collect()
     }
 
+    /// The same, those first that came last.
+    pub fn newest_processes(&self) -> Vec<Process> {
+        const USABLE: u64 = Registry::PROCESSES as u64;
+        let next = self.layout().next.load(Relaxed);
+        let slots = (1..=USABLE).map(|back| 1 + (next.wrapping_sub(back) % USABLE) as u8);
+        slots.filter_map(|slot| self.process(slot)).collect()
+    }
+
     /// When a process last began to open a device, by the steady clock.
     pub fn last_opened(&self) -> u64 {
         self.layout().opened.load(Relaxed)

@@ -8,7 +8,7 @@ use transom_device::protection::{
     Attempt, Key, KeyTable, Kind as ObjectKind, Reason, Refusal, Snapshot, State,
 };
 
-use super::named::{Age, Bytes, Rights};
+use super::named::{Age, Bytes, InC, Rights};
 
 /// Words of a record in the registry: its number, its time, and its kind ([`Kind`]) with small values. The kind defines
 /// the rest.
@@ -231,8 +231,22 @@ impl RefusalRecord {
         let Refusal { reason, attempt, object } = &self.refusal;
         let end = u128::from(attempt.address) + u128::from(attempt.length);
         let object_end = u128::from(object.base) + u128::from(object.length);
-        let thing = Thing(self);
+        let thing = Thing::new(self);
         match reason {
+            Reason::UnknownIndex | Reason::StaleKey if attempt.key.0 == 0 => {
+                let forgotten = match attempt.operation.needs().subject {
+                    Subject::RemoteMemory | Subject::RemoteWindow => {
+                        "was the rkey sent, and set (wr.rdma.rkey = mr->rkey)?"
+                    }
+                    Subject::LocalSource | Subject::LocalDestination => {
+                        "was sge.lkey = mr->lkey forgotten?"
+                    }
+                    Subject::LocalWindow | Subject::Binding | Subject::Receive => {
+                        "no region or window has it"
+                    }
+                };
+                write!(f, "the key is 0: {forgotten}")
+            }
             Reason::UnknownIndex if self.has_ended() => {
                 let ended = if object.kind.is_region() { "deregistered" } else { "deallocated" };
                 let what = if object.kind.is_region() { "region" } else { "window" };
@@ -277,41 +291,44 @@ impl RefusalRecord {
             ),
             Reason::OtherPd => write!(
                 f,
-                "{thing} belongs to protection domain {}, the queue pair to {}",
+                "{thing}, belongs to protection domain {}, the queue pair to {}",
                 object.pd, attempt.pd
             ),
             Reason::OtherQp => {
-                write!(f, "{thing} may be used through QP {:#x} only, which bound it", object.qp)
+                write!(f, "{thing}, may be used through QP {:#x} only, which bound it", object.qp)
             }
-            Reason::RightMissing => write!(
-                f,
-                "{thing} does not grant {}; it grants {}",
-                attempt.operation.rights().difference(object.access),
-                Rights(object.access)
-            ),
-            Reason::BelowStart => write!(
-                f,
-                "{thing} begins {} later",
-                Bytes(object.base.saturating_sub(attempt.address))
-            ),
+            Reason::RightMissing => self.right_missing(f),
+            Reason::BelowStart => {
+                let outside = Bytes(object.base.saturating_sub(attempt.address));
+                write!(f, "the range begins {outside} before the start of {thing}")?;
+                match (attempt.address, self.role()) {
+                    (0, Role::Target) => {
+                        write!(f, ". The address is 0: was it sent, and set (wr.rdma.remote_addr)?")
+                    }
+                    (0, Role::Origin) => write!(f, ". The address is 0: was sge.addr forgotten?"),
+                    _ => Ok(()),
+                }
+            }
             Reason::PastEnd if u128::from(attempt.address) == object_end => {
-                write!(f, "{thing} ends where the range begins")
+                write!(f, "the range begins at the end of {thing}")
             }
-            Reason::PastEnd if u128::from(attempt.address) > object_end => write!(
-                f,
-                "{thing} ended {} before the range begins",
-                Bytes((u128::from(attempt.address) - object_end) as u64)
-            ),
+            Reason::PastEnd if u128::from(attempt.address) > object_end => {
+                let behind = Bytes((u128::from(attempt.address) - object_end) as u64);
+                write!(f, "the range begins {behind} behind the end of {thing}")
+            }
             Reason::PastEnd => {
-                write!(f, "{thing} ends {} earlier", Bytes(end.saturating_sub(object_end) as u64))
+                let outside = Bytes(end.saturating_sub(object_end) as u64);
+                write!(f, "the range goes {outside} past the end of {thing}")
             }
             Reason::Wraps => write!(f, "the range goes past the end of the address space"),
             Reason::Misaligned => write!(f, "an atomic needs an address that is a multiple of 8"),
             Reason::NotARegion => write!(f, "a window's key cannot be used for local buffers"),
             Reason::QpRightMissing => write!(
                 f,
-                "the queue pair itself does not allow it to its peer (its qp_access_flags are {})",
-                Rights(self.qp_access)
+                "qp_access_flags of QP {:#x} are {}: add {} in its change to INIT",
+                attempt.qp,
+                InC(self.qp_access),
+                InC(attempt.operation.needs().queue_pair.difference(self.qp_access))
             ),
             Reason::NoReadResources => {
                 write!(
@@ -338,7 +355,7 @@ impl RefusalRecord {
             ),
             Reason::WindowNotFree => write!(
                 f,
-                "{thing} is in force; a type 2 window is invalidated before it is bound again"
+                "{thing}, is in force; a type 2 window is invalidated before it is bound again"
             ),
             Reason::EmptyWindow => {
                 write!(
@@ -377,37 +394,69 @@ impl RefusalRecord {
     }
 }
 
+impl RefusalRecord {
+    /// The rights that a region or a window grants, and those to add.
+    fn right_missing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refusal { attempt, object, .. } = &self.refusal;
+        let mut lacks = attempt.operation.rights().difference(object.access);
+        // Rights of peers to write go with it (rule MR-04).
+        if object.kind.is_region() && lacks.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+        {
+            lacks |= Access::LOCAL_WRITE.difference(object.access);
+        }
+        write!(f, "{}, grants {}", Thing::without_rights(self), Rights(object.access))?;
+        match object.kind {
+            kind if !kind.is_region() && lacks.contains(Access::FLUSH_GLOBAL) => {
+                write!(f, " only, and a FLUSH needs the key of a region with {}", InC(lacks))
+            }
+            ObjectKind::Null => write!(f, ", and the operation needs {lacks}"),
+            ObjectKind::Region => write!(f, " only: add {} to its ibv_reg_mr", InC(lacks)),
+            _ => write!(f, " only: add {} to its bind", InC(lacks)),
+        }
+    }
+}
+
 /// For a refusal that is not the program's fault.
 const INJECTED: &str = "injected by `transom run --fault`, not carried out and answered with";
 
-/// The region or window: its bounds, its rights, who bound it and when.
-struct Thing<'a>(&'a RefusalRecord);
+/// The region or window: its bounds, its rights, who bound it and when. A comma belongs behind it if words follow.
+struct Thing<'a> {
+    of: &'a RefusalRecord,
+    has_rights: bool,
+}
+
+impl<'a> Thing<'a> {
+    fn new(of: &'a RefusalRecord) -> Self {
+        Self { of, has_rights: true }
+    }
+
+    /// The same, where its rights are told otherwise.
+    fn without_rights(of: &'a RefusalRecord) -> Self {
+        Self { of, has_rights: false }
+    }
+}
 
 impl fmt::Display for Thing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let object = &self.0.refusal.object;
+        let object = &self.of.refusal.object;
         if object.state == State::Free && !object.kind.is_region() {
-            return write!(f, "the window, which is not bound,");
+            return write!(f, "the window, which is not bound");
         }
-        let age = Age(self.0.age);
-        let range = format!("[{:#x}, +{})", object.base, object.length);
+        let age = Age(self.of.age);
         if object.kind == ObjectKind::Null {
-            return write!(f, "the null region, allocated {age} before,");
+            return write!(f, "the null region, allocated {age} before");
         }
-        if object.kind == ObjectKind::Region {
-            return write!(
-                f,
-                "the region {range} with {}, registered {age} before,",
-                Rights(object.access)
-            );
+        let what = if object.kind == ObjectKind::Region { "region" } else { "window" };
+        write!(f, "the {what} [{:#x}, +{})", object.base, object.length)?;
+        if self.has_rights {
+            write!(f, " with {}", Rights(object.access))?;
         }
-        write!(
-            f,
-            "the window {range} with {}, bound by QP {:#x} as wr_id {}, {age} before,",
-            Rights(object.access),
-            object.qp,
-            object.wr_id
-        )
+        match object.kind {
+            ObjectKind::Region => write!(f, ", registered {age} before"),
+            _ => {
+                write!(f, ", bound by QP {:#x} as wr_id {}, {age} before", object.qp, object.wr_id)
+            }
+        }
     }
 }
 

@@ -202,9 +202,8 @@ impl fmt::Display for ConnectionRecord {
             ),
             ConnectionFault::NobodyThere => write!(
                 f,
-                "no process at {} has a device that takes connections from other hosts, says its host (or a \
-                 firewall there: nobody has UDP port 4791); {source} asked for port {}. Start the program \
-                 there first, and by `transom run`",
+                "{}, or a firewall before it, answers that nobody has UDP port 4791; {source} asked for port \
+                 {}. Start the program there first, with `transom run`",
                 destination.ip(),
                 destination.port()
             ),

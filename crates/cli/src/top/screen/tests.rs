@@ -161,8 +161,8 @@ pub(in super::super) fn view() -> View {
             time: TIME,
             count: 3,
             sentence: "WRITE of 4096 bytes at 0x7f5c10120010 with key 0x00000099 from QP 0x20f00 to QP 0x1a2b3: the \
-                       window [0x7f5c10100000, +131072) with REMOTE_WRITE, bound by QP 0x1a2b3 as wr_id 5, 1.2 s \
-                       before, ends 16 bytes earlier (rule RA-33)"
+                       range goes 16 bytes past the end of the window [0x7f5c10100000, +131072) with REMOTE_WRITE, \
+                       bound by QP 0x1a2b3 as wr_id 5, 1.2 s before (rule RA-33)"
                 .to_owned(),
             is_new: true,
             fields: serde_json::Map::new(),

@@ -270,6 +270,22 @@ fn what_is_refused_says_which_usual_mistake_it_is() {
         let [at_active, at_passive] =
             ["nobody listens on port 12061 there", "asked for port 12061"];
         has("10.77.0.1:12061", &[&format!("{at_active}{swapped}"), at_passive, swapped]);
+        // Both ends tell of it by the same addresses, whatever those of the packets are.
+        let all = || {
+            let registry = Registry::open().expect("the registry");
+            let all = (0..=u8::MAX).flat_map(|slot| registry.unconnected(slot));
+            all.filter(|record| record.destination.port() == 7473).collect::<Vec<_>>()
+        };
+        let of = |fault| {
+            let all = all().into_iter().filter(|record| record.fault == fault);
+            all.map(|it| (it.source, it.destination)).collect::<Vec<_>>()
+        };
+        // Not every one is told at the listener.
+        let ends = until("the listener tells of one", || {
+            file.expect(event::REJECTED, refused("127.0.0.1:7473"));
+            of(ConnectionFault::Refused).pop()
+        });
+        assert!(of(ConnectionFault::Rejected).contains(&ends), "{ends:?}: {:?}", all());
         file.expect(event::REJECTED, refused("10.77.0.1:7400"));
         has("10.77.0.1:7400", &["there; the nearest port that somebody listens on is 7471"]);
         file.expect(event::REJECTED, refused("10.77.0.2:7471"));

@@ -368,7 +368,9 @@ fn what_is_not_done_is_told() {
         number += 1;
     };
     assert_eq!(set_state(qp, IBV_QPS_RTS), libc::EINVAL);
-    told("ibv_modify_qp {on} answered EINVAL: no queue pair goes from RESET to RTS (rule ST-01)");
+    told(
+        "ibv_modify_qp {on} answered EINVAL: no queue pair goes from RESET to RTS: it goes to INIT first, then to RTR, then to RTS (rule ST-01)",
+    );
     let attr = ibv_qp_attr { qp_state: IBV_QPS_INIT, ..usual_attr(qp) };
     let needed = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
     assert_eq!(modify_with(qp, &attr, IBV_QP_STATE | IBV_QP_PORT), libc::EINVAL);
@@ -409,20 +411,28 @@ fn what_is_not_done_is_told() {
     let mut sges = [sge(buffer.addr(), 8, mr); 5];
     let recv = |sges: &mut [ibv_sge]| assert_eq!(try_recv(qp, 1, sges), libc::EINVAL);
     recv(&mut sges[..1]);
-    told("ibv_post_recv {on} answered EINVAL: the queue pair is in RESET (rule ST-21)");
+    told(
+        "ibv_post_recv {on} answered EINVAL: the queue pair is in RESET, and ibv_post_recv needs INIT, RTR or RTS: ibv_modify_qp to INIT first (rule ST-21)",
+    );
     let send = |wr: &mut ibv_send_wr| assert_eq!(try_post(qp, wr), libc::EINVAL);
     send(&mut with_sges(wr(IBV_WR_SEND), &mut sges[..1]));
-    told("ibv_post_send {on} answered EINVAL: the queue pair is in RESET (rule ST-20)");
+    told(
+        "ibv_post_send {on} answered EINVAL: the queue pair is in RESET, and ibv_post_send needs RTS: ibv_modify_qp to INIT first, then to RTR, then to RTS (rule ST-20)",
+    );
     take_to(end, qp, IBV_QPS_RTS);
     recv(&mut sges);
-    told("ibv_post_recv {on} answered EINVAL: num_sge is 5, and may be at most 4 (rule PS-03)");
+    told(
+        "ibv_post_recv {on} answered EINVAL: num_sge is 5, and may be at most 4: that is its cap.max_recv_sge, so ask ibv_create_qp for more (the device has 32) (rule PS-03)",
+    );
     send(&mut with_sges(wr(IBV_WR_SEND), &mut sges));
-    told("ibv_post_send {on} answered EINVAL: num_sge is 5, and may be at most 4 (rule PS-03)");
+    told(
+        "ibv_post_send {on} answered EINVAL: num_sge is 5, and may be at most 4: that is its cap.max_send_sge, so ask ibv_create_qp for more (the device has 32) (rule PS-03)",
+    );
     let inline = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
     let mut long = [sge(buffer.addr(), 257, mr)];
     send(&mut ibv_send_wr { send_flags: inline, ..with_sges(wr(IBV_WR_SEND), &mut long) });
     told(
-        "ibv_post_send {on} answered EINVAL: the inline length is 257, and may be at most 256 (rule PS-04)",
+        "ibv_post_send {on} answered EINVAL: the inline length is 257, and may be at most 256: that is its cap.max_inline_data, so ask ibv_create_qp for more (the device has 1024) (rule PS-04)",
     );
     let read = with_sges(wr(IBV_WR_RDMA_READ), &mut sges[..1]);
     send(&mut ibv_send_wr { send_flags: inline, ..read });
@@ -430,7 +440,9 @@ fn what_is_not_done_is_told() {
     send(&mut with_sges(wr(77), &mut sges[..1]));
     told("ibv_post_send {on} answered EINVAL: opcode cannot be 0x4d (rule PS-07)");
     assert_eq!(try_srq_recv(srq(end.pd, 8), 1, &mut sges), libc::EINVAL);
-    told("ibv_post_srq_recv answered EINVAL: num_sge is 5, and may be at most 4 (rule PS-03)");
+    told(
+        "ibv_post_srq_recv answered EINVAL: num_sge is 5, and may be at most 4: that is its attr.max_sge, so ask ibv_create_srq for more (the device has 32) (rule PS-03)",
+    );
     let mw = end.mw(IBV_MW_TYPE_2);
     let mut bind = ibv_mw_bind::default();
     // SAFETY: live objects.
@@ -451,4 +463,18 @@ fn what_is_not_done_is_told() {
     assert_eq!(full[number], words);
     assert_eq!(try_recv(qp, 64, &mut []), libc::ENOMEM);
     assert_eq!(refusals.told().len(), number + 1);
+
+    // In ERR, room would not help.
+    let qp = end.qp(IBV_QPT_RC);
+    take_to(end, qp, IBV_QPS_RTS);
+    assert_eq!(set_state(qp, IBV_QPS_ERR), 0);
+    until("the send queue is full", || (try_post(qp, &mut wr(IBV_WR_SEND)) != 0).then_some(()));
+    let told = refusals.told();
+    let full = told.last().expect("it is told");
+    assert!(
+        full.contains("ibv_post_send on QP ") && full.contains(" answered ENOMEM: all "),
+        "{full}"
+    );
+    let first = " by work that is done. The queue pair is in ERR, where nothing is carried out any more: look";
+    assert!(full.contains(first) && !full.contains("signaled"), "{full}");
 }

@@ -30,6 +30,48 @@ on_each_link! {
         assert!(!told.contains("swapped"), "{told}");
     }
 
+    /// Rules: EX-01, RA-23, RA-33
+    fn what_was_not_sent_is_told(link: Link) {
+        let it = MemoryPair::new(link, 4096);
+        let told = refused(&it, it.far.addr(), 0);
+        assert!(told.contains("the key is 0: was the rkey sent"), "{told}");
+        let told = refused(&it, 0, it.key());
+        assert!(told.contains(" before the start of the region ["), "{told}");
+        assert!(told.contains("The address is 0: was it sent"), "{told}");
+        let mut sges = [sge(it.near.addr(), 8, std::ptr::null_mut())];
+        post(it.pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
+        it.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+        let told = explained(number(it.pair.qa), 0).concat();
+        assert!(told.contains("the key is 0: was sge.lkey = mr->lkey forgotten?"), "{told}");
+    }
+
+    /// Rules: EX-01, RA-06, RA-30
+    fn a_right_that_is_missing_is_told_with_where_to_add_it(link: Link) {
+        let it = MemoryPair::new(link, 4096);
+        let region = |access| it.pair.b.reg(&it.far, access as i32);
+        let told = refused(&it, it.far.addr(), keys(region(IBV_ACCESS_LOCAL_WRITE)).1);
+        let lacks = " before, grants LOCAL_WRITE only: add IBV_ACCESS_REMOTE_WRITE to its ibv_reg_mr (rule ";
+        assert!(told.contains("the region [") && told.contains(lacks), "{told}");
+        // The right for peers goes with that for the device itself.
+        let told = refused(&it, it.far.addr(), keys(region(IBV_ACCESS_REMOTE_READ)).1);
+        let lacks = "grants REMOTE_READ only: add IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE to its";
+        assert!(told.contains(lacks), "{told}");
+        let of_pair = |access| {
+            let (qa, qb) = it.connected(|_| (), |attr| attr.qp_access_flags = access);
+            let mut sges = [it.near_sge(0, 8)];
+            post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, it.far.addr(), it.key()));
+            it.pair.a.expect(IBV_WC_REM_INV_REQ_ERR);
+            (explained(number(qb), number(qa)).concat(), number(qb))
+        };
+        for (access, named) in [(0, "0"), (IBV_ACCESS_REMOTE_READ, "IBV_ACCESS_REMOTE_READ")] {
+            let (told, qb) = of_pair(access);
+            let lacks = format!(
+                "qp_access_flags of QP {qb:#x} are {named}: add IBV_ACCESS_REMOTE_WRITE in its change to INIT"
+            );
+            assert!(told.contains(&lacks), "{told}");
+        }
+    }
+
     /// Rules: EX-01, DR-15, MWA-14
     fn a_key_that_comes_late_is_told_what_it_was(link: Link) {
         let it = MemoryPair::new(link, 4096);

@@ -213,7 +213,12 @@ pub(super) fn each_is_told_of(slot: u8, calls: &[Refused]) {
         let sentence = found.call.to_string();
         let errno = found.call.errno_name();
         assert!(found.call.errno > 0 && !errno.starts_with("errno"), "{sentence}");
-        assert!(sentence.starts_with(&format!("{verb} answered {errno}")), "{sentence}");
+        // A program may call it by a macro of another name.
+        let called = match verb {
+            "ibv_reg_mr_iova2" => "ibv_reg_mr (as ibv_reg_mr_iova2)",
+            verb => verb.trim_start_matches('_'),
+        };
+        assert!(sentence.starts_with(&format!("{called} answered {errno}")), "{sentence}");
     }
 }
 

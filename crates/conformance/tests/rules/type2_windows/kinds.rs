@@ -25,6 +25,7 @@ const KIND_2A: Options = Options {
     run: None,
     watcher: None,
     tracer: None,
+    explainer: None,
     capture: None,
     connect_timeout: None,
     memory: transom_host::Memory::Private,

@@ -72,7 +72,8 @@ impl fmt::Display for WorkRecord {
             Fate::Overrun { capacity } => {
                 return write!(
                     f,
-                    "a completion queue with room for {capacity} overran: a completion of QP {qp:#x} \
+                    "a completion queue with room for {capacity} (its cqe; ibv_create_cq may give more than was \
+                     asked for) overran: a completion of QP {qp:#x} \
                      came while so many waited to be polled. All its queue pairs are in ERR. Poll more \
                      often, or ask ibv_create_cq for as many as all its queues may have at once (rule \
                      CQ-05)"
