@@ -31,11 +31,20 @@ impl fmt::Display for Age {
 /// Rights that peers may be given.
 pub(super) struct Rights(pub(super) Access);
 
+impl Rights {
+    fn told(&self) -> Access {
+        self.0 & (Access::REMOTE | Access::LOCAL_WRITE | Access::FLUSH_GLOBAL)
+    }
+
+    /// Whether nothing is left to be told but local reading.
+    pub(super) fn is_empty(&self) -> bool {
+        self.told().is_empty()
+    }
+}
+
 impl fmt::Display for Rights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = Access::REMOTE | Access::LOCAL_WRITE | Access::FLUSH_GLOBAL;
-        let remote = self.0 & told;
-        if remote.is_empty() { f.write_str("nothing but local reading") } else { remote.fmt(f) }
+        if self.is_empty() { f.write_str("nothing but local reading") } else { self.told().fmt(f) }
     }
 }
 

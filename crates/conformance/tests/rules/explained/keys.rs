@@ -56,6 +56,8 @@ on_each_link! {
         let told = refused(&it, it.far.addr(), keys(region(IBV_ACCESS_REMOTE_READ)).1);
         let lacks = "grants REMOTE_READ only: add IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE to its";
         assert!(told.contains(lacks), "{told}");
+        let told = refused(&it, it.far.addr(), keys(region(0)).1);
+        assert!(told.contains(" before, grants nothing but local reading: add IBV_ACCESS_LOCAL_WRITE | "), "{told}");
         let of_pair = |access| {
             let (qa, qb) = it.connected(|_| (), |attr| attr.qp_access_flags = access);
             let mut sges = [it.near_sge(0, 8)];
