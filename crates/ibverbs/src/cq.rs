@@ -143,6 +143,7 @@ unsafe fn try_create(
     let handle = CQS.reserve();
     let config = CqConfig {
         capacity: cqe as usize,
+        asked,
         options,
         channel: events.clone(),
         events: ours.events.clone(),
@@ -252,7 +253,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         let size = check_size(cqe.into(), "CQ-14").and_then(|size| {
             let of_size = |error| Wrong::of_size("cqe", size.into(), error, "CQ-14");
             let depth = rehearse::shared_depth(size, Limits::here().completions);
-            queue.resize(depth as usize).map_err(of_size)
+            queue.resize(depth as usize, size).map_err(of_size)
         });
         size.map_err(|wrong| wrong.told(None, "ibv_resize_cq", 0))?;
         if let Some(checker) = check::on() {

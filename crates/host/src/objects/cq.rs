@@ -1,6 +1,6 @@
 //! Completion queues of this process.
 
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use transom_device::queue::{
@@ -23,6 +23,8 @@ use crate::events::{AsyncEvent, CompletionEvent, EventQueue, EventSource, HoldsE
 pub struct CqConfig {
     /// How many completions it holds.
     pub capacity: usize,
+    /// How many the program has asked for, which may be fewer.
+    pub asked: u32,
     /// Its options beyond the defaults.
     pub options: CompletionOptions,
     /// The completion channel, if the queue has one.
@@ -37,6 +39,8 @@ pub struct CqConfig {
 pub struct Cq {
     device: Arc<Device>,
     queue: ShortMutex<CompletionQueue>,
+    /// How many completions the program has asked for.
+    asked: AtomicU32,
     /// A poll found nothing, and nothing has been added since. Written under the queue's lock. Most polls of a waiting
     /// program read it without the lock.
     is_empty: AtomicBool,
@@ -149,6 +153,7 @@ impl Cq {
         Ok(Self {
             device: device.clone(),
             queue: ShortMutex::new(queue),
+            asked: AtomicU32::new(config.asked),
             is_empty: AtomicBool::new(true),
             empty_polls: EmptyPolls::new(),
             channel,
@@ -206,7 +211,8 @@ impl Cq {
         let capacity = queue.capacity();
         drop(queue);
         if pending.overrun {
-            let fate = Fate::Overrun { capacity: capacity as u64 };
+            let asked = self.asked.load(Relaxed).into();
+            let fate = Fate::Overrun { capacity: capacity as u64, asked };
             self.device.process().note_work(completion.qp, 0, None, fate);
         }
         self.carry_out(pending);
@@ -337,8 +343,10 @@ impl Cq {
     }
 
     /// Changes the size; answers the new one.
-    pub fn resize(&self, capacity: usize) -> Result<(), SizeError> {
-        self.queue.lock().resize(capacity)
+    pub fn resize(&self, capacity: usize, asked: u32) -> Result<(), SizeError> {
+        self.queue.lock().resize(capacity)?;
+        self.asked.store(asked, Relaxed);
+        Ok(())
     }
 
     /// How many completions it holds.

@@ -87,6 +87,8 @@ pub enum Fate {
     Overrun {
         /// How many completions it holds.
         capacity: u64,
+        /// How many the program has asked for.
+        asked: u64,
     },
     /// A message that came was dropped.
     Dropped(Unheard),
@@ -247,7 +249,7 @@ impl Fate {
             Self::Flushed { count, by_program, receives } => {
                 (6, u8::from(by_program) | u8::from(receives) << 1, [count, 0, 0])
             }
-            Self::Overrun { capacity } => (7, 0, [capacity, 0, 0]),
+            Self::Overrun { capacity, asked } => (7, 0, [capacity, asked, 0]),
             Self::Dropped(why) => {
                 let [a, b] = numbers_of(why);
                 (8, why.kind(), [a, b, 0])
@@ -269,7 +271,7 @@ impl Fate {
             4 => Self::RefusedThere,
             5 => Self::Unfit { reason: Reason::from_code(detail)?, value: a, limit: b },
             6 => Self::Flushed { count: a, by_program: detail & 1 != 0, receives: detail & 2 != 0 },
-            7 => Self::Overrun { capacity: a },
+            7 => Self::Overrun { capacity: a, asked: b },
             8 => Self::Dropped(unpack_unheard(detail, [a, b])?),
             9 => Self::NoTag,
             10 => Self::Rehearsed,

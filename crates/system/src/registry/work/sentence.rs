@@ -69,14 +69,16 @@ impl fmt::Display for WorkRecord {
                 }?;
                 return write!(f, " (rule ST-19)");
             }
-            Fate::Overrun { capacity } => {
+            Fate::Overrun { capacity, asked } => {
+                write!(f, "a completion queue with room for {capacity}")?;
+                if asked != capacity {
+                    write!(f, " ({asked} were asked for)")?;
+                }
                 return write!(
                     f,
-                    "a completion queue with room for {capacity} (its cqe; ibv_create_cq may give more than was \
-                     asked for) overran: a completion of QP {qp:#x} \
-                     came while so many waited to be polled. All its queue pairs are in ERR. Poll more \
-                     often, or ask ibv_create_cq for as many as all its queues may have at once (rule \
-                     CQ-05)"
+                    " overran: a completion of QP {qp:#x} came while so many waited to be polled. All its queue \
+                     pairs are in ERR. Poll more often, or ask ibv_create_cq for as many as all its queues may \
+                     have at once (rule CQ-05)"
                 );
             }
             Fate::Dropped(why) => {
