@@ -182,7 +182,7 @@ impl Peer {
     /// Whether receiving ends of XRC there have lost their connections since this was asked last.
     pub fn has_ended_targets(&self) -> bool {
         let now = self.segment.header().ended_targets.load(Acquire);
-        self.ended_targets.swap(now, AcqRel) != now
+        now != self.ended_targets.load(Relaxed) && now != self.ended_targets.swap(now, AcqRel)
     }
 
     /// Signals the peer that there is something for it. Wakes it if it asked for that.
