@@ -36,10 +36,11 @@ use transom_check::record::Record;
 use transom_check::{Gravity, Kind};
 use transom_system::environment::CHECK;
 
+use crate::explain::OfProgram;
 use crate::failure::{Failure, Result};
 use crate::layout::{self, Page};
 use crate::lines::{JsonArgs, Lines, cannot_write, create};
-use crate::run::{Program, ProgramArgs, tell_of_freed_memory, unless_failed};
+use crate::run::{Ended, Program, ProgramArgs, tell_of_freed_memory, unless_failed};
 use crate::wanted;
 use choice::ChoiceArgs;
 pub(crate) use choice::{Choice, SuppressionsArgs};
@@ -188,9 +189,29 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
         // An error here occurs again at the end, and is reported then.
         let _ = reports.follow(&directory);
     };
-    let status = program.wait(watch.as_ref().map(Watch::descriptor), &mut look)?;
+    // Without this the report is as complete, but for a hint.
+    let mut explained = OfProgram::prepare(&mut program.command);
+    let status = match &mut explained {
+        Ok(explained) => explained.during(|comes, take_in| {
+            let mut look = || {
+                take_in();
+                look();
+            };
+            let watched = watch.as_ref().map_or(comes, Watch::descriptor);
+            program.wait(Some(watched), &mut look)
+        })?,
+        Err(_) => program.wait(watch.as_ref().map(Watch::descriptor), &mut look)?,
+    };
     let reported = reports.end(&directory);
-    drop(directory);
+    if let (false, true, Ok(explained)) =
+        (status.success(), args.json.leaves_a_report(), &explained)
+    {
+        let ended = format!("\ntransom: {} {}.", program.name.display(), Ended(status));
+        if let Err(failure) = explained.print_refusals(ended) {
+            let _ = failure.report();
+        }
+    }
+    drop((directory, explained));
     let findings = unless_failed(status, reported)?;
     let count = findings.with(Gravity::Finding).count();
     match own_status(count, findings.opened, args) {
@@ -469,7 +490,7 @@ mod tests {
     #[test]
     fn the_summary_tells_nothing_found_from_nothing_checked() {
         let with = |opened| Findings { opened, suppressed: 1, ..Findings::default() };
-        let nothing = "Nothing found in 2 processes that opened a device; 1 suppressed.";
+        let nothing = "No finding in 2 processes that opened a device; 1 suppressed.";
         assert_eq!(people::summary(&with(2)), nothing);
         assert!(people::summary(&with(0)).starts_with("No process opened a device"));
     }

@@ -21,6 +21,7 @@ mod watcher;
 use crate::broken_pipe;
 use crate::failure::{Failure, Result};
 use crate::layout;
+pub(crate) use explained::Ended;
 use live::LiveFiles;
 use parent::Signals;
 use parent::end_like;

@@ -256,7 +256,7 @@ pub(super) fn summary(findings: &Findings) -> String {
         0 if *opened == 0 => "No process opened a device, so nothing was checked".to_owned(),
         0 => {
             let opened = counted(*opened, "process that opened", "processes that opened");
-            format!("Nothing found in {opened} a device")
+            format!("No finding in {opened} a device")
         }
         count => format!(
             "{} of {} in {}",
@@ -431,7 +431,7 @@ error[work-lost]: queue pair 0x12 is destroyed with 1 request under way
         let text = strip_str(std::str::from_utf8(&out.to).unwrap()).to_string();
         assert!(text.contains("  queue 0 was full, at server.c:83 in finish\n"), "{text}");
         assert!(text.ends_with("  2 more; --json has all\n\n"), "{text}");
-        let nothing = "Nothing found in 1 process that opened a device; 6 notes.";
+        let nothing = "No finding in 1 process that opened a device; 6 notes.";
         assert_eq!(summary(&findings), nothing);
     }
 }

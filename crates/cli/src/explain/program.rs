@@ -54,11 +54,23 @@ impl OfProgram {
         waited
     }
 
-    /// Says on standard error, after these words, what it was refused.
+    /// Says on standard error, after these words, what it was refused, or that nothing was.
     pub(crate) fn print(&self, ended: impl Display) -> Result {
+        self.print_if(ended, |_| true)
+    }
+
+    /// The same, but says nothing if it was refused nothing.
+    pub(crate) fn print_refusals(&self, ended: impl Display) -> Result {
+        self.print_if(ended, |refusals| !refusals.is_empty())
+    }
+
+    fn print_if(&self, ended: impl Display, is_wanted: impl Fn(&[Refused]) -> bool) -> Result {
         let all = Asked { since: self.begun, ..Asked::default() };
         let asked = Asked { only: Some(self.processes.clone()), ..all.clone() };
         let mut refusals = asked.refusals(self.registry);
+        if !is_wanted(&refusals) {
+            return Ok(());
+        }
         refusals.reverse();
         let others = all.refusals(self.registry).len().saturating_sub(refusals.len());
         let mut out = layout::stderr_at_once();

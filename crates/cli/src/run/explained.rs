@@ -31,7 +31,7 @@ pub(super) fn run(mut program: Program) -> Result {
 }
 
 /// How the program ended, as the rest of a sentence.
-struct Ended(ExitStatus);
+pub(crate) struct Ended(pub(crate) ExitStatus);
 
 impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

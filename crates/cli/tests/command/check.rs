@@ -110,7 +110,7 @@ fn notes_are_a_summary_unless_they_are_to_be_findings() {
     let (status, report) = scratch.checked(&[], &noted);
     assert_eq!(status, Some(0), "{report}");
     assert!(report.contains("note[left-at-exit]: objects are left"), "{report}");
-    assert!(report.ends_with("Nothing found in 1 process that opened a device; 1 note.\n"));
+    assert!(report.ends_with("No finding in 1 process that opened a device; 1 note.\n"));
     for option in ["--leaks", "--notes-are-findings"] {
         let (status, report) = scratch.checked(&[option], &noted);
         assert_eq!(status, Some(66), "{option}");

@@ -52,6 +52,21 @@ fn a_list_that_leads_back_to_itself_fills_the_queue_as_ever() {
     assert_eq!(printed.output, "ended\n", "{printed:?}");
 }
 
+/// Rule: EX-07
+#[test]
+fn a_program_that_fails_is_told_what_it_was_refused() {
+    let scratch = Scratch::new("checked-refused");
+    let program = compile(&scratch, "refused.c", "refused", &["-libverbs"]);
+    for (status, told) in [(3, 1), (0, 0)] {
+        let script = format!("{}; exit {status}", program.display());
+        let (exited, printed) = check(&[], &["sh", "-c", &script]);
+        assert_eq!(exited, Some(status), "{printed:?}");
+        let sentence = "sh exited with status 3. This was refused, oldest first:";
+        let begins = printed.complaints.matches(sentence).count();
+        assert_eq!(begins, told, "{printed:?}");
+    }
+}
+
 /// Rules: CHK-90, CHK-94
 #[test]
 fn a_mistake_is_reported_with_the_functions_and_lines_that_make_it() {
@@ -76,7 +91,7 @@ fn a_mistake_is_reported_with_the_functions_and_lines_that_make_it() {
         check(&["--require", "--without", "rights-unused"], &[binary(), "work-lost", "right"]);
     assert_eq!(status, Some(0), "{printed:?}");
     let report = printed.complaints;
-    assert!(report.ends_with("Nothing found in 1 process that opened a device.\n"), "{report}");
+    assert!(report.ends_with("No finding in 1 process that opened a device.\n"), "{report}");
 }
 
 /// Rules: CHK-94
