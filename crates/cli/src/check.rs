@@ -185,7 +185,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
         None
     });
     let mut look = || {
-        watch.iter().for_each(Watch::clear);
+        let Some(watch) = &watch else { return };
+        watch.clear();
         // An error here occurs again at the end, and is reported then.
         let _ = reports.follow(&directory);
     };
