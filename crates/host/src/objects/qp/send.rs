@@ -238,6 +238,9 @@ impl Scheduled {
         let is_first = self.first == Some(deadline);
         if is_first {
             self.first = self.next.take();
+        } else {
+            // An earlier one was added after this one had come. Nobody comes for it again.
+            self.next = self.next.filter(|next| *next != deadline);
         }
         is_first
     }
@@ -249,6 +252,16 @@ mod tests {
     use std::collections::BinaryHeap;
 
     use super::*;
+
+    /// One thread has taken a deadline that has come, and not told the queue pair yet. Another one, which has read the
+    /// clock before, adds an earlier one.
+    #[test]
+    fn a_deadline_that_has_come_is_not_waited_for() {
+        let mut scheduled = Scheduled::default();
+        assert!(scheduled.add(100) && scheduled.add(90));
+        assert!(!scheduled.take(100) && scheduled.take(90));
+        assert!(scheduled.add(200), "nobody would come");
+    }
 
     /// A timeout runs, and again and again a receiver asks for a pause before it. Old deadlines of the timeout do not
     /// pile up, and each deadline is kept.
