@@ -204,6 +204,11 @@ fn existing_file(path: &Path) -> io::Result<OwnedFd> {
     open_file(path, OFlags::empty())
 }
 
+/// The registry file of a directory that this process has found before.
+pub(super) fn open_again(directory: &Path) -> io::Result<OwnedFd> {
+    existing_file(&directory.join(FILE))
+}
+
 fn open_file(path: &Path, how: OFlags) -> io::Result<OwnedFd> {
     let flags = how | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = Mode::RUSR | Mode::WUSR;

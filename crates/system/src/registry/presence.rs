@@ -1,6 +1,6 @@
 //! Tells others that a process has a slot, and when it has it no longer.
 //!
-//! All of it goes with the process's descriptors, however it ends, and when it calls `exec`:
+//! This goes with the process's descriptors, however it ends, and when it calls `exec`:
 //!
 //! * a lock, which tells whether it is there;
 //! * the writing end of a named pipe (`fifo(7)`), which tells when it goes. A process that has the reading end open

@@ -1,10 +1,12 @@
 //! The processes that are or were in the registry, as others see them.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::atomic::Ordering::*;
 
 use transom_device::protection::Announcer;
 
+use super::directory;
 use super::file::Registry;
 use super::lock::{self, Part};
 use super::presence::{self, NameOwner};
@@ -175,7 +177,20 @@ impl Registry {
     /// A successor writes its name to the slot after it has cleared the other's and then taken the locks. If the kernel
     /// cannot tell, or tells of another file, count the process as alive: exactness comes first.
     fn is_locked(&self, part: Part) -> bool {
-        lock::is_locked(&self.file, part).unwrap_or(true) || !self.identity.is_behind(&self.file)
+        let asked = lock::is_locked(&self.file, part).ok();
+        // The program may have closed the descriptor, and opened another file that has its number now.
+        let is_ours = || self.identity.is_behind(&self.file);
+        asked.filter(|_| is_ours()).unwrap_or_else(|| self.is_locked_by_name(part).unwrap_or(true))
+    }
+
+    /// The same, if this process has lost its descriptor: the file has a name.
+    #[cold]
+    fn is_locked_by_name(&self, part: Part) -> io::Result<bool> {
+        let file = directory::open_again(self.directory())?;
+        match self.identity.is_behind(&file) {
+            true => lock::is_locked(&file, part),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 }
 

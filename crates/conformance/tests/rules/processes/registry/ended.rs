@@ -89,6 +89,40 @@ fn nobody_is_dead_because_he_cannot_be_asked() {
     });
 }
 
+/// A program has closed descriptors that it does not know, and opened others. A revocation there waits for a process
+/// that lives, and not for a dead one.
+///
+/// Rules: CM-50, DR-15
+#[test]
+fn a_process_without_the_registry_asks_it_by_its_name() {
+    alone(path_of!("a_process_without_the_registry_asks_it_by_its_name"), Way::Direct, || {
+        let registry = Registry::open().expect("a registry");
+        let mut other = Child::start(path_of!("stays"));
+        let [] = other.hear();
+        let found = registry.processes().into_iter().find(|it| it.pid == other.pid());
+        let process = found.expect("it has a device").announcer;
+        let null = fs::File::open("/dev/null").expect("it is there");
+        let of_registry = |it: &fs::DirEntry| {
+            let target = fs::read_link(it.path());
+            target.is_ok_and(|target| target == registry.directory().join("registry"))
+        };
+        let open = fs::read_dir("/proc/self/fd").expect("it is there").flatten();
+        let lost: Vec<i32> = open
+            .filter(of_registry)
+            .map(|it| it.file_name().to_str().and_then(|it| it.parse().ok()).expect("a number"))
+            .collect();
+        assert!(!lost.is_empty());
+        for number in lost {
+            // SAFETY: both are open, and the number stays so.
+            assert_ne!(unsafe { libc::dup2(null.as_raw_fd(), number) }, -1);
+        }
+        assert!(registry.is_alive(process) && registry.has_memory(process));
+        other.kill();
+        until("its end", || (!registry.has_memory(process)).then_some(()));
+        assert!(!registry.is_alive(process));
+    });
+}
+
 /// What cannot be given to a process for want of descriptors is not answered as if that had ended.
 ///
 /// Rules: CM-50
