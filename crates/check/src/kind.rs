@@ -169,7 +169,7 @@ kinds! {
         "ibv_close_device(3)";
     /// A queue pair is destroyed before its completions were polled.
     CompletionsUnpolled "completions-unpolled" "CHK-02" Note
-        "a queue pair is destroyed before its completions were polled"
+        "the completions of a queue pair were not polled before its end"
         "Poll the completions of all signaled requests first."
         "ibv_destroy_qp(3)";
     /// The device or the peer did not allow a request.

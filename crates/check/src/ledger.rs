@@ -93,6 +93,8 @@ pub struct Ledger {
     /// The program has polled an error of some queue pair.
     has_errors: bool,
     queues: BTreeMap<usize, Queue>,
+    /// The completion queues of shared receive queues of XRC.
+    shared_queues: BTreeMap<usize, usize>,
     /// Receives posted to shared receive queues.
     shared: BTreeMap<usize, VecDeque<Posted>>,
     events: Unacknowledged,

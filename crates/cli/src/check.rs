@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use anstream::adapter::strip_str;
 use transom_check::record::Record;
 use transom_check::{Gravity, Kind};
-use transom_system::environment::CHECK;
+use transom_system::environment::{CHECK, EXPLAIN};
 
 use crate::explain::OfProgram;
 use crate::failure::{Failure, Result};
@@ -190,10 +190,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
         // An error here occurs again at the end, and is reported then.
         let _ = reports.follow(&directory);
     };
-    // Without this the report is as complete, but for a hint.
-    let mut explained = OfProgram::prepare(&mut program.command);
+    // Within `transom run --explain` it is that command that tells what was refused.
+    let tells = EXPLAIN.text().is_none();
+    let mut explained = tells.then(|| OfProgram::prepare(&mut program.command).ok()).flatten();
     let status = match &mut explained {
-        Ok(explained) => explained.during(|comes, take_in| {
+        Some(explained) => explained.during(|comes, take_in| {
             let mut look = || {
                 take_in();
                 look();
@@ -201,10 +202,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
             let watched = watch.as_ref().map_or(comes, Watch::descriptor);
             program.wait(Some(watched), &mut look)
         })?,
-        Err(_) => program.wait(watch.as_ref().map(Watch::descriptor), &mut look)?,
+        None => program.wait(watch.as_ref().map(Watch::descriptor), &mut look)?,
     };
     let reported = reports.end(&directory);
-    if let (false, true, Ok(explained)) =
+    if let (false, true, Some(explained)) =
         (status.success(), args.json.leaves_a_report(), &explained)
     {
         let ended = format!("\ntransom: {} {}.", program.name.display(), Ended(status));

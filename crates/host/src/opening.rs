@@ -11,6 +11,7 @@ use tracing::info;
 use transom_device::protection::Scramble;
 use transom_net::faults::FaultyNetwork;
 use transom_net::{DevicePort, Network, PortOptions};
+use transom_system::environment::CHECK;
 use transom_system::memory::{Copier, begin_sharing, consent, needs_consent, say_slow, sharing};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
@@ -102,6 +103,8 @@ impl Adapter {
         }
         if let Some(explainer) = options.explainer
             && registry.tell_watcher(explainer, claim.announcer())
+            // `transom check` tells it only of a program that fails.
+            && CHECK.text().is_none()
         {
             leave_the_hint_out();
         }

@@ -138,7 +138,7 @@ extern "C" fn at_end() {
     // A signal handler may have called `exit` while this thread had the ledger locked.
     if let Some(checker) = checker().filter(|_| !TELLS.get()) {
         checker.attempt(|| checker.open_at_end());
-        checker.tell(|ledger| ledger.process_ends());
+        checker.process_ends();
         checker.attempt(|| checker.sink.lock().end());
     }
 }
@@ -340,6 +340,13 @@ impl Checker {
     pub(crate) fn pair_modified(&self, address: usize, state: ibv_qp_state) {
         let call = self.call();
         self.tell(|ledger| ledger.pair_modified(address, state == IBV_QPS_RESET, &call));
+    }
+
+    /// The process ends by itself. A program cannot poll a device that has failed.
+    fn process_ends(&self) {
+        let pairs: Vec<_> = self.pairs.lock().values().filter_map(Weak::upgrade).collect();
+        let has_failed = pairs.iter().any(|pair| pair.device().check().is_err());
+        self.tell_and_keep(|kind| !has_failed || !kind.needs_device(), Ledger::process_ends);
     }
 
     /// A queue pair ends. `address` is that of its `ibv_qp`.

@@ -17,7 +17,7 @@ use crate::object::{Table, trusted};
 use crate::rehearse;
 use crate::sanitized;
 use crate::wrong::Wrong;
-use crate::{cq, errno, pd, post, profile, xrc};
+use crate::{check, cq, errno, pd, post, profile, xrc};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -199,7 +199,13 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
         ..ibv_srq::default()
     };
     let srq = Srq { queue, events: Arc::default() };
-    Ok(SRQS.insert_reserved(handle, abi, srq))
+    let made = SRQS.insert_reserved(handle, abi, srq);
+    if kind == IBV_SRQT_XRC
+        && let Some(checker) = check::on()
+    {
+        checker.tell(|ledger| ledger.shared_completes_into(made.addr(), init.cq.addr()));
+    }
+    Ok(made)
 }
 
 /// Ends a shared receive queue, after its delivered events are acknowledged (rules CR-17, CR-18).

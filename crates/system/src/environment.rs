@@ -97,7 +97,8 @@ pub const REHEARSE: Variable = of_a_run("TRANSOM_REHEARSE", "DIR");
 pub const WATCHER: Variable = of_a_run("TRANSOM_WATCHER", "NUMBER");
 /// Where processes announce themselves to `transom trace`, which then asks for their events.
 pub const TRACE: Variable = of_a_run("TRANSOM_TRACE", "NUMBER");
-/// Where processes announce themselves to `transom run --explain`, which then knows whose refusals to tell.
+/// Where processes announce themselves to `transom run --explain` or `transom check`, which then knows whose refusals to
+/// tell.
 pub const EXPLAIN: Variable = of_a_run("TRANSOM_EXPLAIN", "NUMBER");
 /// The directory with the device's files, where they cannot be mounted.
 pub const TREE: Variable = of_a_run("TRANSOM_TREE", "DIR");

@@ -99,6 +99,11 @@ impl Got {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn entries(&self) -> usize {
+        self.0.len()
+    }
+
     fn count(&self) -> u64 {
         self.0.iter().map(|(_, count)| count).sum()
     }

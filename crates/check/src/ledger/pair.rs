@@ -165,14 +165,25 @@ impl Ledger {
         self.aimed(posted);
     }
 
-    /// A completion is of a receive whose queue pair has ended, or is another process's with a shared receive queue of
-    /// this one (XRC). The receive is of a shared queue. Its number may be that of others too, so nothing is compared.
-    fn received_elsewhere(&mut self, wr_id: u64) {
-        let places = self.shared.values_mut().filter_map(|queue| {
-            let at = queue.iter().position(|posted| posted.wr_id == wr_id)?;
-            queue.remove(at)
-        });
-        let mut ended: Vec<_> = places.take(1).collect();
+    /// Receives of a shared receive queue complete into this completion queue, as XRC has it.
+    pub fn shared_completes_into(&mut self, address: usize, queue: usize) {
+        self.shared_queues.insert(address, queue);
+    }
+
+    /// A completion is of a receive whose queue pair has ended, or is one of XRC, perhaps of another process. The receive
+    /// is of a shared receive queue of XRC that completes there, or of the only other one that has its number. That
+    /// number may be another receive's too, so nothing is compared.
+    fn received_elsewhere(&mut self, queue: usize, wr_id: u64) {
+        let has_it = |posted: &VecDeque<Posted>| posted.iter().any(|it| it.wr_id == wr_id);
+        let having: Vec<_> =
+            self.shared.iter().filter(|(_, posted)| has_it(posted)).map(|(at, _)| *at).collect();
+        let of_xrc = |at: &&usize| self.shared_queues.get(*at) == Some(&queue);
+        let mut others = having.iter().filter(|at| !self.shared_queues.contains_key(*at));
+        let only_other = others.next().filter(|_| others.next().is_none());
+        let Some(address) = having.iter().find(of_xrc).or(only_other) else { return };
+        let Some(posted) = self.shared.get_mut(address) else { return };
+        let at = posted.iter().position(|it| it.wr_id == wr_id);
+        let mut ended: Vec<_> = at.and_then(|at| posted.remove(at)).into_iter().collect();
         self.landed(&mut ended);
     }
 
@@ -240,7 +251,7 @@ impl Ledger {
             let pair = address.and_then(|address| self.pairs.get_mut(&address));
             let is_elsewhere = pair.as_ref().is_none_or(|pair| pair.asked.is_xrc_target);
             if it.is_receive && is_elsewhere {
-                self.received_elsewhere(it.wr_id);
+                self.received_elsewhere(it.queue, it.wr_id);
                 continue;
             }
             let Some((address, pair)) = address.zip(pair) else { continue };
@@ -343,11 +354,15 @@ impl Ledger {
             self.tell_deeper(&pair, address);
             let unpolled: Vec<_> = pair.sends.iter().filter(|it| it.is_signaled).collect();
             let Some(first) = unpolled.first() else { continue };
-            let says = format!(
-                "The process ends before the completions of {} requests of queue pair {:#x} were polled.",
-                unpolled.len(),
-                pair.number
-            );
+            let number = pair.number;
+            let says = match unpolled.len() {
+                1 => format!(
+                    "The process ends before the completion of a request of queue pair {number:#x} was polled."
+                ),
+                count => format!(
+                    "The process ends before the completions of {count} requests of queue pair {number:#x} were polled."
+                ),
+            };
             let mut calls = vec![first.here()];
             calls.extend(unpolled.iter().skip(1).take(SHOWN - 1).map(|it| it.here()));
             calls.extend(self.made_by(Thing::QueuePair, address));

@@ -36,6 +36,9 @@ impl Ledger {
         let new = Queue { asked: asked.into(), may_complete: 0, too_many: None };
         let queue = self.queues.entry(address).or_insert(new);
         queue.asked = asked.into();
+        if queue.may_complete <= queue.asked {
+            queue.too_many = None;
+        }
         queue.compare();
     }
 

@@ -37,6 +37,7 @@ fn send(wr_id: u64, is_signaled: bool) -> Posted {
 fn completed(wr_id: u64, has_failed: bool) -> Completed {
     let is_success = !has_failed;
     Completed {
+        queue: 0,
         number: 7,
         wr_id,
         is_receive: false,
@@ -248,9 +249,14 @@ fn a_receive_of_a_shared_queue_ends_by_whatever_queue_pair() {
     ledger.pair_made(QP, 7, Asked { is_xrc_target: true, ..Asked::default() });
     let receives: Vec<_> = (0..3).map(|wr_id| send(wr_id, true)).collect();
     ledger.shared_receives_posted(SRQ, &receives);
-    let came = |number| Completed { number, is_receive: true, ..completed(1, false) };
+    // Another one completes into another queue, and numbers its receives alike.
+    ledger.shared_receives_posted(SRQ - 1, &receives);
+    ledger.shared_completes_into(SRQ - 1, 6);
+    ledger.shared_completes_into(SRQ, 5);
+    let came = |number| Completed { queue: 5, number, is_receive: true, ..completed(1, false) };
     ledger.polled(&[came(7), Completed { wr_id: 2, ..came(99) }, came(99)], &at(25));
     assert_eq!(ledger.shared[&SRQ], [receives[0].clone()]);
+    assert_eq!(ledger.shared[&(SRQ - 1)].len(), 3);
 }
 
 /// Rules: CHK-02, CHK-21, CHK-25
@@ -404,6 +410,7 @@ fn events_that_wait_for_their_acknowledgement_take_fixed_room() {
         ledger.event_got(COMPLETIONS, &at(nth));
         ledger.event_got(COMPLETIONS, &at(nth));
     }
+    assert_eq!(ledger.events[&COMPLETIONS].entries(), 64);
     ledger.events_acknowledged(COMPLETIONS, 19_999, &at(7));
     assert_eq!(ledger.take(), []);
     ledger.events_acknowledged(COMPLETIONS, 1, &at(7));

@@ -144,6 +144,7 @@ impl Ledger {
         }
         if thing == Thing::SharedReceiveQueue {
             self.shared.remove(&address);
+            self.shared_queues.remove(&address);
         }
         if self.graves.len() == super::GRAVES {
             self.graves.pop_front();

@@ -95,6 +95,8 @@ impl Posted {
 /// A completion that was polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
+    /// The completion queue that it came from.
+    pub queue: usize,
     /// The queue pair's number.
     pub number: u32,
     /// The `wr_id` of the work request.

@@ -260,9 +260,11 @@ impl Checker {
                 return self.sleeps(call, channel, events, "sleeps in ibv_get_cq_event");
             }
             // It would sleep on an adapter that raises no event for earlier completions.
-            let how = how_it_sleeps("calls ibv_get_cq_event, which need not return,", false);
             let stuck = stuck.filter(|_| is_held);
-            stuck.iter().for_each(|stuck| self.tell(|ledger| ledger.sleeps(stuck, how, &call)));
+            if let Some(stuck) = stuck {
+                let how = how_it_sleeps("calls ibv_get_cq_event, which need not return,", false);
+                self.tell(|ledger| ledger.sleeps(&stuck, how, &call));
+            }
         });
     }
 

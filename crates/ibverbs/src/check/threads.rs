@@ -13,7 +13,7 @@ pub(super) fn is_alone() -> bool {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
     let main = std::process::id().to_string();
     let is_own = |name: &str| OWN.contains(&name.trim_end());
-    // A thread has the name of the one that made it, so in a program of such a name they cannot be told.
+    // A thread has the name of the one that made it, so in a program of such a name they cannot be told apart.
     let name = fs::read_to_string("/proc/self/comm");
     if name.is_ok_and(|name| is_own(&name)) {
         return false;

@@ -92,7 +92,7 @@ impl Checker {
 
     /// The program polls, and gets these completions. `is_empty` says that it sees that there are no more.
     pub(crate) fn polled(&self, queue: usize, completions: &[ibv_wc], is_empty: bool) {
-        let completed: Vec<_> = completions.iter().map(completed).collect();
+        let completed: Vec<_> = completions.iter().map(|wc| completed(queue, wc)).collect();
         let has_failed = completed.iter().any(|it| it.has_failed);
         let is_named = has_failed || (is_empty && self.sleepers.has_channels());
         let call = if is_named { self.call() } else { site::thread_only() };
@@ -119,8 +119,9 @@ const REFUSED: [ibv_wc_status; 5] = [
     IBV_WC_REM_ACCESS_ERR,
 ];
 
-fn completed(wc: &ibv_wc) -> Completed {
+fn completed(queue: usize, wc: &ibv_wc) -> Completed {
     Completed {
+        queue,
         number: wc.qp_num,
         wr_id: wc.wr_id,
         is_receive: wc.opcode & IBV_WC_RECV != 0,

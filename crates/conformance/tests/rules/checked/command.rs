@@ -61,8 +61,7 @@ fn a_program_that_fails_is_told_what_it_was_refused() {
         let script = format!("{}; exit {status}", program.display());
         let (exited, printed) = check(&[], &["sh", "-c", &script]);
         assert_eq!(exited, Some(status), "{printed:?}");
-        let sentence = "sh exited with status 3. This was refused, oldest first:";
-        let begins = printed.complaints.matches(sentence).count();
+        let begins = printed.complaints.matches("This was refused, oldest first:").count();
         assert_eq!(begins, told, "{printed:?}");
     }
 }
