@@ -134,9 +134,9 @@ Examples:
 /// Say why accesses, calls and connections were refused, newest first, and why packets were dropped
 ///
 /// A refusal that happened several times is shown once, with a count. Each process keeps its last 64 refusals, and
-/// counts the packets that it dropped. They stay after the process has closed its device or ended, until some 254 more
-/// devices were opened; use --pid to see the dropped packets then. You see processes of your user in this network namespace. docs/symptoms.md
-/// in Transom's source lists the usual causes of statuses, errnos and events.
+/// counts the packets that it dropped. They stay when the process closes its device or ends, until about 254 other
+/// devices have been opened. For the dropped packets of such a process use --pid. You see processes of your user in this
+/// network namespace. docs/symptoms.md in Transom's source lists the usual causes of statuses, errnos and events.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = FIELDS)]
 pub(crate) struct ExplainArgs {
@@ -307,7 +307,7 @@ enum Device {
     Open,
     /// The process has closed it, and may still run.
     Closed,
-    /// The process has ended.
+    /// The process has ended, or has closed descriptors of the device.
     Ended,
 }
 

@@ -105,16 +105,31 @@ fn write(out: &mut Page<impl Write>, rule: &Rule) -> io::Result<()> {
             _ => out.item("  ", format_args!("{name}: {text}"))?,
         }
     }
-    let has = |word: &str| shown.iter().any(|(_, text)| text.contains(word));
+    let has = |word: &str| shown.iter().any(|(_, text)| has_word(text, word));
     for (word, meaning) in WORDS.iter().filter(|(word, _)| has(word)) {
         out.item("  ", format_args!("{word}: {meaning}"))?;
     }
     out.item("  ", "Its sources, and what other adapters do: spec/rules.md in Transom's source.")
 }
 
+/// Whether a text has a word, and not only as a part of a name such as `REM_INV_REQ_ERR`.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    text.match_indices(word).any(|(at, _)| {
+        let (before, behind) = (&text[..at], &text[at + word.len()..]);
+        !before.ends_with(is_part) && !behind.starts_with(is_part)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_name_is_no_word() {
+        assert!(has_word("→ REQ, RSP", "REQ") && has_word("REQ CQE", "REQ"));
+        assert!(!has_word("REM_INV_REQ_ERR, DREQ", "REQ"));
+    }
 
     #[test]
     fn every_rule_is_there_once() {

@@ -422,17 +422,17 @@ fn what_is_not_done_is_told() {
     take_to(end, qp, IBV_QPS_RTS);
     recv(&mut sges);
     told(
-        "ibv_post_recv {on} answered EINVAL: num_sge is 5, and may be at most 4: that is its cap.max_recv_sge, so ask ibv_create_qp for more (the device has 32) (rule PS-03)",
+        "ibv_post_recv {on} answered EINVAL: num_sge is 5, and may be at most 4, the cap.max_recv_sge of the queue: ask ibv_create_qp for more, the device has 32 (rule PS-03)",
     );
     send(&mut with_sges(wr(IBV_WR_SEND), &mut sges));
     told(
-        "ibv_post_send {on} answered EINVAL: num_sge is 5, and may be at most 4: that is its cap.max_send_sge, so ask ibv_create_qp for more (the device has 32) (rule PS-03)",
+        "ibv_post_send {on} answered EINVAL: num_sge is 5, and may be at most 4, the cap.max_send_sge of the queue: ask ibv_create_qp for more, the device has 32 (rule PS-03)",
     );
     let inline = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
     let mut long = [sge(buffer.addr(), 257, mr)];
     send(&mut ibv_send_wr { send_flags: inline, ..with_sges(wr(IBV_WR_SEND), &mut long) });
     told(
-        "ibv_post_send {on} answered EINVAL: the inline length is 257, and may be at most 256: that is its cap.max_inline_data, so ask ibv_create_qp for more (the device has 1024) (rule PS-04)",
+        "ibv_post_send {on} answered EINVAL: the inline length is 257, and may be at most 256, the cap.max_inline_data of the queue: ask ibv_create_qp for more, the device has 1024 (rule PS-04)",
     );
     let read = with_sges(wr(IBV_WR_RDMA_READ), &mut sges[..1]);
     send(&mut ibv_send_wr { send_flags: inline, ..read });
@@ -441,7 +441,7 @@ fn what_is_not_done_is_told() {
     told("ibv_post_send {on} answered EINVAL: opcode cannot be 0x4d (rule PS-07)");
     assert_eq!(try_srq_recv(srq(end.pd, 8), 1, &mut sges), libc::EINVAL);
     told(
-        "ibv_post_srq_recv answered EINVAL: num_sge is 5, and may be at most 4: that is its attr.max_sge, so ask ibv_create_srq for more (the device has 32) (rule PS-03)",
+        "ibv_post_srq_recv answered EINVAL: num_sge is 5, and may be at most 4, the attr.max_sge of the queue: ask ibv_create_srq for more, the device has 32 (rule PS-03)",
     );
     let mw = end.mw(IBV_MW_TYPE_2);
     let mut bind = ibv_mw_bind::default();

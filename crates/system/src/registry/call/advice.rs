@@ -33,17 +33,16 @@ pub(super) fn called(verb: &str) -> String {
 }
 
 /// The attribute that the program itself has set a limit with, for a field of a work request.
-pub(super) fn asked_for(verb: &str, field: &str) -> Option<String> {
+pub(super) fn asked_for(verb: &str, field: &str) -> Option<(&'static str, &'static str)> {
     let receives = verb == "ibv_post_recv";
-    let (create, attribute) = match (verb, field) {
+    Some(match (verb, field) {
         ("ibv_post_srq_recv" | "ibv_post_srq_ops", "num_sge") => ("ibv_create_srq", "attr.max_sge"),
         (_, "num_sge") if receives => ("ibv_create_qp", "cap.max_recv_sge"),
         (_, "num_sge") => ("ibv_create_qp", "cap.max_send_sge"),
         (_, "the inline length") => ("ibv_create_qp", "cap.max_inline_data"),
         (_, "the length of the batch") => ("ibv_create_qp", "cap.max_send_wr"),
         _ => return None,
-    };
-    Some(format!("that is its {attribute}, so ask {create} for more"))
+    })
 }
 
 /// The states through which a queue pair goes to RTS.

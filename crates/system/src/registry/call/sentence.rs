@@ -27,11 +27,14 @@ impl fmt::Display for CallRefusal {
             CallFault::TooMuch => {
                 write!(f, ": {field} is {value}, and may be at most {limit}")?;
                 let (verb, field) = (self.verb.to_string(), field.to_string());
-                if let Some(asked) = advice::asked_for(&verb, &field) {
-                    write!(f, ": {asked}")?;
+                if let Some((create, attribute)) = advice::asked_for(&verb, &field) {
+                    write!(f, ", the {attribute} of the queue")?;
                     match more[0] {
-                        most if most > limit => write!(f, " (the device has {most})")?,
-                        _ => {}
+                        0 => write!(f, ": ask {create} for more")?,
+                        most if most > limit => {
+                            write!(f, ": ask {create} for more, the device has {most}")?;
+                        }
+                        _ => write!(f, " and of the device: use fewer")?,
                     }
                 }
             }

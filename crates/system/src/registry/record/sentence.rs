@@ -3,7 +3,7 @@
 use std::fmt;
 
 use transom_device::Access;
-use transom_device::operation::Subject;
+use transom_device::operation::{Operation, Subject};
 use transom_device::protection::{Kind as ObjectKind, Reason, Refusal, State};
 
 use super::super::named::{Age, Bytes, InC, Rights};
@@ -48,6 +48,11 @@ impl fmt::Display for RefusalRecord {
     }
 }
 
+/// Atomics have fields of their own in a work request.
+const fn is_atomic(operation: Operation) -> bool {
+    matches!(operation, Operation::CompareSwap | Operation::FetchAdd)
+}
+
 impl RefusalRecord {
     /// Whether the key belonged to an object that has ended, and no other object has its slot yet.
     fn has_ended(&self) -> bool {
@@ -63,9 +68,11 @@ impl RefusalRecord {
         match reason {
             Reason::UnknownIndex | Reason::StaleKey if attempt.key.0 == 0 => {
                 let forgotten = match attempt.operation.needs().subject {
-                    Subject::RemoteMemory | Subject::RemoteWindow => {
-                        "was the rkey sent, and set (wr.rdma.rkey = mr->rkey)?"
+                    Subject::RemoteMemory if is_atomic(attempt.operation) => {
+                        "was the rkey sent, and set (wr.atomic.rkey)?"
                     }
+                    Subject::RemoteMemory => "was the rkey sent, and set (wr.rdma.rkey)?",
+                    Subject::RemoteWindow => "was the rkey sent, and set (invalidate_rkey)?",
                     Subject::LocalSource | Subject::LocalDestination => {
                         "was sge.lkey = mr->lkey forgotten?"
                     }
@@ -129,13 +136,16 @@ impl RefusalRecord {
             Reason::BelowStart => {
                 let outside = Bytes(object.base.saturating_sub(attempt.address));
                 write!(f, "the range begins {outside} before the start of {thing}")?;
-                match (attempt.address, self.role()) {
-                    (0, Role::Target) => {
-                        write!(f, ". The address is 0: was it sent, and set (wr.rdma.remote_addr)?")
+                let forgotten = match (self.role(), attempt.operation) {
+                    _ if attempt.address != 0 => return Ok(()),
+                    (Role::Origin, Operation::Bind) => "was bind_info.addr forgotten?",
+                    (Role::Origin, _) => "was sge.addr forgotten?",
+                    (Role::Target, it) if is_atomic(it) => {
+                        "was it sent, and set (wr.atomic.remote_addr)?"
                     }
-                    (0, Role::Origin) => write!(f, ". The address is 0: was sge.addr forgotten?"),
-                    _ => Ok(()),
-                }
+                    (Role::Target, _) => "was it sent, and set (wr.rdma.remote_addr)?",
+                };
+                write!(f, ". The address is 0: {forgotten}")
             }
             Reason::PastEnd if u128::from(attempt.address) == object_end => {
                 write!(f, "the range begins at the end of {thing}")
