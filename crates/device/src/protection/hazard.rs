@@ -30,8 +30,9 @@ pub struct Announcer {
     pub generation: u32,
 }
 
-/// The cells for an announcement. A thread may hold one of each rank, and asks for them in this order only. So threads
-/// that wait for a free cell never wait in a circle.
+/// The cells for an announcement. A thread may hold one of each rank in a segment, and asks for them in this order only:
+/// those in another process's segment before those in its own. So threads that wait for a free cell never wait in a
+/// circle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
     /// Memory a peer's request names.

@@ -391,14 +391,14 @@ impl QueuePair {
         Ok(Link::Wire(self.device.port().path(&address, self.number, mtu)))
     }
 
-    /// Shows initiators the state and the rights that it grants.
-    /// Messages of the receiving end of XRC may have taken receives in other processes.
+    /// Messages of the receiving end of XRC may have taken receives in other processes. They hear of its end.
     pub(super) fn tell_of_end(&self) {
         if self.config.service == Service::XrcTarget {
             self.device.peers.tell_of_ended_targets();
         }
     }
 
+    /// Shows initiators the state and the rights that it grants.
     pub(super) fn open_gate(&self, state: QpState, attributes: &QpAttributes) {
         self.change_gate(state, attributes);
         self.tell_door(attributes.destination.map(|address| address.gid));
