@@ -99,7 +99,8 @@ impl Ledger {
         }
     }
 
-    /// A peer has written to some bytes, by the queue pair of this number. `address` counts as the region or window of `key` does.
+    /// A peer has written to some bytes, by the queue pair of this number. `address` counts as the region or window of
+    /// `key` does.
     pub fn written(&mut self, what: &str, number: u32, key: u32, address: u64, length: u64) {
         let Some(device) = self.device_of(number) else { return };
         let buffer = Buffer::new(key, address, length);
