@@ -177,10 +177,12 @@ impl Registry {
     /// A successor writes its name to the slot after it has cleared the other's and then taken the locks. If the kernel
     /// cannot tell, or tells of another file, count the process as alive: exactness comes first.
     fn is_locked(&self, part: Part) -> bool {
-        let asked = lock::is_locked(&self.file, part).ok();
-        // The program may have closed the descriptor, and opened another file that has its number now.
-        let is_ours = || self.identity.is_behind(&self.file);
-        asked.filter(|_| is_ours()).unwrap_or_else(|| self.is_locked_by_name(part).unwrap_or(true))
+        match lock::is_locked(&self.file, part) {
+            Ok(true) => true,
+            // The program may have closed the descriptor, and opened another file that has its number now.
+            Ok(false) if self.identity.is_behind(&self.file) => false,
+            _ => self.is_locked_by_name(part).unwrap_or(true),
+        }
     }
 
     /// The same, if this process has lost its descriptor: the file has a name.
