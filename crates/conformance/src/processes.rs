@@ -687,6 +687,14 @@ fn meet_with(channel: &mut Channel, qp: *mut ibv_qp, retry_cnt: u8) {
     let [] = channel.hear();
 }
 
+/// Whom a revocation of this process waits for now.
+pub fn waits_for() -> Option<u32> {
+    let registry = Registry::open().expect("the registry of this user");
+    let pid = std::process::id();
+    let me = registry.processes().into_iter().find(|process| process.pid == pid && process.alive);
+    me.expect("this process has a device").waits_for
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::processes::*;
+use transom_conformance::queues::Across;
 use transom_conformance::{on_each_way, path_of};
-use transom_system::registry::Registry;
 
 const MIB: usize = 1 << 20;
 
@@ -54,36 +54,20 @@ fn hears() -> bool {
     unsafe { libc::poll(&mut word, 1, 0) == 1 }
 }
 
-/// Whom a revocation of this process waits for now.
-fn waits_for() -> Option<u32> {
-    let registry = Registry::open().expect("the registry of this user");
-    let pid = std::process::id();
-    let me = registry.processes().into_iter().find(|process| process.pid == pid && process.alive);
-    me.expect("this process has a device").waits_for
-}
-
-/// A region that another thread may use.
-struct Handle(*mut ibv_mr);
-
-// SAFETY: verbs objects may be used from any thread.
-unsafe impl Send for Handle {}
-
 /// Stops a writer somewhere, ends the region that it writes to, and lets it go on; whether the end had to wait.
 fn stop_once(end: &End) -> bool {
     let memory = Buffer::new(MIB);
-    let region = Handle(end.reg(&memory, ALL));
+    let region = Across::new(end.reg(&memory, ALL));
     let (mut child, qp) = (Child::start(path_of!("writer")), end.qp(IBV_QPT_RC));
     meet(&mut child.channel, qp);
-    child.tell(&[memory.addr(), keys(region.0).1.into()]);
+    child.tell(&[memory.addr(), keys(region.get()).1.into()]);
     assert_eq!(child.hear(), [4]);
     child.stop();
     let done = AtomicBool::new(false);
     let waited = std::thread::scope(|scope| {
         let done = &done;
         scope.spawn(move || {
-            // The whole handle moves, so that it may cross to this thread.
-            let region = region;
-            assert_eq!(dereg(region.0), 0);
+            assert_eq!(dereg(region.get()), 0);
             done.store(true, SeqCst);
         });
         let waited = until("the deregistration to end or wait", || {

@@ -9,9 +9,9 @@ use transom_conformance::address_handles::{addressed, ah, here};
 use transom_conformance::datagrams::{QKEY, ud_qp};
 use transom_conformance::harness::*;
 use transom_conformance::processes::*;
+use transom_conformance::queues::Across;
 use transom_conformance::xrc::*;
 use transom_conformance::{on_each_way, path_of};
-use transom_system::registry::Registry;
 
 const MIB: usize = 1 << 20;
 
@@ -147,12 +147,6 @@ fn xrc_receiver(channel: &mut Channel) {
     channel.tell(&[room.word(0)]);
 }
 
-/// A queue pair or region that another thread may use.
-struct Handle<T>(*mut T);
-
-// SAFETY: verbs objects may be used from any thread.
-unsafe impl<T> Send for Handle<T> {}
-
 /// What takes the memory away from the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Revocation {
@@ -165,14 +159,6 @@ enum Revocation {
 enum Ending {
     GoesOn,
     IsKilled,
-}
-
-/// Whom a revocation of this process waits for now.
-fn waits_for() -> Option<u32> {
-    let registry = Registry::open().expect("the registry of this user");
-    let pid = std::process::id();
-    let me = registry.processes().into_iter().find(|process| process.pid == pid && process.alive);
-    me.expect("this process has a device").waits_for
 }
 
 /// Stops a writer somewhere, revokes, and ends the stop; whether the revocation had to wait.
@@ -198,15 +184,13 @@ fn stop_once(end: &End, revocation: Revocation, ending: Ending) -> bool {
     child.stop();
 
     let done = AtomicBool::new(false);
-    let (queue, region) = (Handle(qp), Handle(mr));
+    let (queue, region) = (Across::new(qp), Across::new(mr));
     let waited = std::thread::scope(|scope| {
         let done = &done;
         let revoking = scope.spawn(move || {
-            // The whole handles move, so that they may cross to this thread.
-            let (queue, region) = (queue, region);
             match revocation {
-                Revocation::LocalInvalidate => post(queue.0, &mut local_inv_wr(key)),
-                Revocation::Deregistration => assert_eq!(dereg(region.0), 0),
+                Revocation::LocalInvalidate => post(queue.get(), &mut local_inv_wr(key)),
+                Revocation::Deregistration => assert_eq!(dereg(region.get()), 0),
             }
             done.store(true, SeqCst);
         });

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::processes::*;
+use transom_conformance::queues::Across;
 use transom_conformance::shared_receive::*;
 use transom_conformance::xrc::*;
 use transom_conformance::{on_each_way, path_of};
-use transom_system::registry::Registry;
 
 const MIB: usize = 1 << 20;
 
@@ -60,32 +60,18 @@ fn taker(channel: &mut Channel) {
     }
 }
 
-/// Whom a revocation of this process waits for now.
-fn waits_for() -> Option<u32> {
-    let registry = Registry::open().expect("the registry of this user");
-    let pid = std::process::id();
-    let me = registry.processes().into_iter().find(|process| process.pid == pid && process.alive);
-    me.expect("this process has a device").waits_for
-}
-
-/// A queue pair that another thread may use.
-struct Handle(*mut ibv_qp);
-
-// SAFETY: verbs objects may be used from any thread.
-unsafe impl Send for Handle {}
-
 /// Stops the taker somewhere, and moves the receiving end to this state; whether that had to wait.
 fn stop_once(end: &End, to: ibv_qp_state) -> bool {
     // SAFETY: a new file without a name, which the answer owns.
     let file =
         unsafe { File::from_raw_fd(libc::memfd_create(c"domain".as_ptr(), libc::MFD_CLOEXEC)) };
     let domain = try_xrcd(end.context, file.as_raw_fd(), libc::O_CREAT).expect("a domain");
-    let target = Handle(xrc_target(end.context, domain));
+    let target = Across::new(xrc_target(end.context, domain));
     let mut taker = Child::start(path_of!("taker"));
     taker.tell(&[std::process::id().into(), file.as_raw_fd() as u64]);
     let [queue] = taker.hear();
     let mut sender = Child::start(path_of!("sender"));
-    meet(&mut sender.channel, target.0);
+    meet(&mut sender.channel, target.get());
     sender.tell(&[queue]);
     let [] = sender.hear();
     taker.stop();
@@ -93,9 +79,7 @@ fn stop_once(end: &End, to: ibv_qp_state) -> bool {
     let waited = std::thread::scope(|scope| {
         let done = &done;
         scope.spawn(move || {
-            // The whole handle moves, so that it may cross to this thread.
-            let target = target;
-            assert_eq!(set_state(target.0, to), 0);
+            assert_eq!(set_state(target.get(), to), 0);
             done.store(true, SeqCst);
         });
         let waited = until("the change to end or wait", || {
