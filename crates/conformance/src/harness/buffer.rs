@@ -1,6 +1,8 @@
 //! Memory for tests, in whole pages. A test can remove its pages or their protection.
 
 use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
@@ -70,6 +72,16 @@ impl Buffer {
                 0,
             )
         };
+        assert_ne!(address, libc::MAP_FAILED);
+        Self { address: address.cast(), length, shared: None }
+    }
+
+    /// The first `length` bytes of a file, a multiple of the page size. Whoever maps the file has them too.
+    pub fn of_file(file: &File, length: usize) -> Self {
+        assert!(length > 0 && length.is_multiple_of(4096));
+        let (rights, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+        // SAFETY: a new mapping.
+        let address = unsafe { libc::mmap(null_mut(), length, rights, libc::MAP_SHARED, fd, 0) };
         assert_ne!(address, libc::MAP_FAILED);
         Self { address: address.cast(), length, shared: None }
     }

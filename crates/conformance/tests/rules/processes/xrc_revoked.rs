@@ -20,27 +20,34 @@ fn role() {
     play(&[("sender", sender), ("taker", taker)]);
 }
 
-/// Sends long messages to a shared queue until one fails.
+/// How many messages are on their way: the taker always has one to carry out, on a busy machine too.
+const OUT: u32 = 8;
+
+/// Sends long messages to a shared queue until one fails, and says so.
 fn sender(channel: &mut Channel) {
     let end = open();
     let qp = end.qp(IBV_QPT_XRC_SEND);
-    meet(channel, qp);
-    let near = Buffer::new(MIB);
+    meet_to_lose(channel, qp);
+    let near = Buffer::filled(MIB, 7);
     let mr = end.reg(&near, 0);
     let [queue] = channel.hear();
-    for round in 0.. {
+    let send = || {
         let mut sges = [sge(near.addr(), MIB as u32, mr)];
         post(qp, &mut naming(with_sges(wr(IBV_WR_SEND), &mut sges), queue as u32));
+    };
+    (0..OUT).for_each(|_| send());
+    for round in 0.. {
         if end.wait().status != IBV_WC_SUCCESS {
-            break;
+            return channel.tell(&[]);
         }
+        send();
         if round == 4 {
             channel.tell(&[]);
         }
     }
 }
 
-/// Takes them, for ever, by a queue in the domain of a file that another process has open.
+/// Takes them, for ever, by a queue in the domain of a file that another process has open. The file is their room too.
 fn taker(channel: &mut Channel) {
     let end = open();
     let [process, file] = channel.hear();
@@ -48,10 +55,10 @@ fn taker(channel: &mut Channel) {
     let file = File::options().read(true).write(true).open(path).expect("it is open there");
     let domain = try_xrcd(end.context, file.as_raw_fd(), libc::O_CREAT).expect("a domain");
     let srq = try_srq_ex(end.context, &xrc_srq_init(end.pd, domain, end.cq)).expect("a queue");
-    let room = Buffer::new(MIB);
+    let room = Buffer::of_file(&file, MIB);
     let mr = end.reg(&room, ALL);
     let receive = || srq_recv(srq, 1, &mut [sge(room.addr(), MIB as u32, mr)]);
-    (0..8).for_each(|_| receive());
+    (0..OUT).for_each(|_| receive());
     channel.tell(&[srq_number(srq).into()]);
     loop {
         if poll(end.cq).is_some() {
@@ -65,6 +72,8 @@ fn stop_once(end: &End, to: ibv_qp_state) -> bool {
     // SAFETY: a new file without a name, which the answer owns.
     let file =
         unsafe { File::from_raw_fd(libc::memfd_create(c"domain".as_ptr(), libc::MFD_CLOEXEC)) };
+    file.set_len(MIB as u64).expect("room for a message");
+    let room = Buffer::of_file(&file, MIB);
     let domain = try_xrcd(end.context, file.as_raw_fd(), libc::O_CREAT).expect("a domain");
     let target = Across::new(xrc_target(end.context, domain));
     let mut taker = Child::start(path_of!("taker"));
@@ -77,10 +86,12 @@ fn stop_once(end: &End, to: ibv_qp_state) -> bool {
     taker.stop();
     let done = AtomicBool::new(false);
     let waited = std::thread::scope(|scope| {
-        let done = &done;
-        scope.spawn(move || {
-            assert_eq!(set_state(target.get(), to), 0);
+        let (done, room) = (&done, &room);
+        let change = scope.spawn(move || {
+            let changed = set_state(target.get(), to);
+            room.fill(0xca);
             done.store(true, SeqCst);
+            assert_eq!(changed, 0);
         });
         let waited = until("the change to end or wait", || {
             if done.load(SeqCst) {
@@ -90,8 +101,12 @@ fn stop_once(end: &End, to: ibv_qp_state) -> bool {
         });
         assert!(!waited || !done.load(SeqCst));
         taker.resume();
+        change.join().expect("the change");
         waited
     });
+    // The sender tries all its messages until it has heard nothing for long enough.
+    let [] = sender.hear();
+    assert!(room.is_all(0xca), "written after the receiving end had changed");
     sender.kill();
     taker.kill();
     waited
@@ -104,8 +119,7 @@ fn stop_often(to: ibv_qp_state) {
         return;
     }
     let end = open();
-    let waited = (0..50).any(|_| stop_once(&end, to));
-    assert!(waited, "not once was the taker stopped in the middle of a message");
+    until("a taker to stop in the middle of a message", || stop_once(&end, to).then_some(()));
 }
 
 on_each_way! {
