@@ -13,8 +13,9 @@
 //! No process outlives the one that started it. Every wait has a limit. A process kills only its own children.
 
 use std::ffi::CString;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, Write};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -319,6 +320,21 @@ pub fn fork_each(count: usize, act: impl Fn(usize)) {
     assert!(ends.iter().all(|status| *status == 0), "the processes ended so: {ends:?}");
 }
 
+/// Whether this is the process of the test run, which plays no role.
+fn is_the_run() -> bool {
+    [ALONE, ROLE].iter().all(|name| env::var_os(name).is_none())
+}
+
+/// An empty file that ends with its last descriptor.
+pub fn file_without_name() -> File {
+    // SAFETY: a new descriptor, which the answer owns.
+    unsafe {
+        let file = libc::memfd_create(c"transom-test".as_ptr(), libc::MFD_CLOEXEC);
+        assert!(file >= 0, "there is memory");
+        File::from_raw_fd(file)
+    }
+}
+
 /// A command that runs the test of this path again.
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(this_program());
@@ -437,6 +453,8 @@ pub struct Child {
     process: std::process::Child,
     /// To talk with it.
     pub channel: Channel,
+    /// What it and its own children write to standard error, until it is repeated.
+    said: Option<File>,
 }
 
 impl Child {
@@ -462,9 +480,21 @@ impl Child {
     fn spawn(name: &str, mut command: Command) -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         tell_what_is_built(&mut command);
+        let said = is_the_run().then(file_without_name);
+        if let Some(said) = &said {
+            command.stderr(said.try_clone().expect("one more descriptor"));
+        }
         let process = command.stdin(OwnedFd::from(theirs)).spawn();
         let process = process.unwrap_or_else(|error| panic!("starting {name}: {error}"));
-        Self { name: name.to_owned(), process, channel: Channel::new(ours) }
+        Self { name: name.to_owned(), process, channel: Channel::new(ours), said }
+    }
+
+    /// Repeats what it said as words of the test. So they stand with the test that they belong to.
+    fn repeat(&mut self) {
+        let Some(mut said) = self.said.take() else { return };
+        let mut words = Vec::new();
+        said.rewind().and_then(|()| said.read_to_end(&mut words)).expect("our own file");
+        eprint!("{}", String::from_utf8_lossy(&words));
     }
 
     /// Its PID.
@@ -518,6 +548,7 @@ impl Child {
 
     fn finish_within(mut self, limit: Duration) {
         let last = self.channel.wait_for_end(limit);
+        self.repeat();
         let last = last.unwrap_or_else(|said| {
             panic!("{} is not done after {limit:?}; the last it said was {said:?}", self.name)
         });
@@ -533,6 +564,7 @@ impl Drop for Child {
         // If it has ended and is reaped, both do nothing.
         let _ = self.process.kill();
         let _ = self.process.wait();
+        self.repeat();
     }
 }
 

@@ -1,7 +1,7 @@
 //! A process that carries out messages for a receiving end of another process, and is stopped in the middle of one.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use transom_abi::*;
@@ -69,9 +69,7 @@ fn taker(channel: &mut Channel) {
 
 /// Stops the taker somewhere, and moves the receiving end to this state; whether that had to wait.
 fn stop_once(end: &End, to: ibv_qp_state) -> bool {
-    // SAFETY: a new file without a name, which the answer owns.
-    let file =
-        unsafe { File::from_raw_fd(libc::memfd_create(c"domain".as_ptr(), libc::MFD_CLOEXEC)) };
+    let file = file_without_name();
     file.set_len(MIB as u64).expect("room for a message");
     let room = Buffer::of_file(&file, MIB);
     let domain = try_xrcd(end.context, file.as_raw_fd(), libc::O_CREAT).expect("a domain");

@@ -12,6 +12,7 @@ use transom_conformance::access::*;
 use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
+use transom_conformance::processes::file_without_name;
 use transom_conformance::queues::*;
 use transom_conformance::shared_receive::*;
 use transom_conformance::xrc::*;
@@ -410,21 +411,12 @@ fn an_overrun_fails_the_receiving_end() {
     assert!(!b.has_event());
 }
 
-/// A file of its own, for a domain.
-fn file() -> File {
-    // SAFETY: a name that is a string.
-    let fd = unsafe { libc::memfd_create(c"domain".as_ptr(), 0) };
-    assert!(fd >= 0);
-    // SAFETY: a descriptor that nobody else has.
-    unsafe { <File as std::os::fd::FromRawFd>::from_raw_fd(fd) }
-}
-
 /// Two contexts of a process that name the same file share its domain; creating and exclusiveness
 /// are as with files.
 #[test]
 fn contexts_share_the_domain_of_a_file() {
     let (one, two) = ends(Link::Loopback, Default::default());
-    let (file, other) = (file(), file());
+    let (file, other) = (file_without_name(), file_without_name());
     let fd = file.as_raw_fd();
     let (create, exclusive) = (libc::O_CREAT, libc::O_CREAT | libc::O_EXCL);
     assert_eq!(try_xrcd(one.context, fd, 0).unwrap_err(), libc::ENOENT);
@@ -495,7 +487,7 @@ fn private_domains_are_apart() {
 #[test]
 fn bad_domains_are_refused() {
     let end = End::new(Default::default());
-    let file = file();
+    let file = file_without_name();
     for flags in [libc::O_RDWR, libc::O_CREAT | libc::O_TRUNC, i32::MIN] {
         assert_eq!(try_xrcd(end.context, file.as_raw_fd(), flags).unwrap_err(), libc::EINVAL);
     }

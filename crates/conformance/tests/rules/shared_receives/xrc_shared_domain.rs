@@ -1,13 +1,13 @@
 //! XRC domains shared by file between devices, as processes have them: a message may come on a
 //! connection whose receiving end is one device's, for the shared receive queue of another.
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 
 use transom_abi::*;
 use transom_conformance::access::end_qp;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
+use transom_conformance::processes::file_without_name;
 use transom_conformance::shared_receive::*;
 use transom_conformance::xrc::*;
 
@@ -28,11 +28,6 @@ struct Triangle {
     mrs: [*mut ibv_mr; 2],
 }
 
-fn file() -> File {
-    // SAFETY: a new file without a name, which the answer owns.
-    unsafe { File::from_raw_fd(libc::memfd_create(c"domain".as_ptr(), libc::MFD_CLOEXEC)) }
-}
-
 impl Triangle {
     /// `shared` says whether the third opens the same file.
     fn new(link: Link, shared: bool) -> Self {
@@ -46,7 +41,7 @@ impl Triangle {
             _ => Default::default(),
         };
         let third = End::new(options);
-        let (one, other) = (file(), file());
+        let (one, other) = (file_without_name(), file_without_name());
         let of_third = if shared { &one } else { &other };
         let domains = [(&target, &one), (&third, of_third)].map(|(end, file)| {
             try_xrcd(end.context, file.as_raw_fd(), libc::O_CREAT).expect("a domain")
