@@ -193,7 +193,8 @@ pub(crate) fn run(args: &TraceArgs) -> Result {
 fn run_program(args: &TraceArgs, registry: &'static Registry, mut program: Program) -> Result {
     let recording = Recording::prepare(args)?;
     let number = getrandom::u64().map_err(Failure::new)?;
-    let watcher = registry.make_watcher(number).map_err(|error| {
+    let around = TRACE.watcher().map_err(Failure::new)?;
+    let watcher = registry.make_watcher_within(number, around).map_err(|error| {
         Failure::new(format_args!("the program's processes cannot be found: {error}"))
     })?;
     program.command.env(TRACE.name, format!("{number:x}"));

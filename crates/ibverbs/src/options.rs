@@ -8,7 +8,7 @@ use transom_host::{Copying, Memory, OpenError, Options};
 use transom_net::faults::Faults;
 use transom_system::environment::{
     CAPTURE, CONGESTION, CONNECT_TIMEOUT, COPY, EXPLAIN, FAULT, FAULT_RUN, LINK, MEMORY,
-    NotAllowed, TRACE, WATCHER, WINDOWS,
+    NotAllowed, SET_BY_A_RUN, TRACE, WATCHER, WINDOWS,
 };
 use transom_system::log;
 
@@ -40,8 +40,6 @@ fn chosen() -> Result<Options, NotAllowed> {
     // Only check it here: the shared object has already started the log.
     log::level()?;
     let milliseconds = |text: &str| text.parse::<u64>().ok().filter(|time| *time > 0);
-    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-    let of_a_run = "what `transom run` sets it to";
     Ok(Options {
         windows_2a: WINDOWS.choose(&[("2A", true), ("2B", false)])?.unwrap_or(false),
         wire_only: LINK.choose(&[("wire", true)])?.unwrap_or(false),
@@ -53,10 +51,10 @@ fn chosen() -> Result<Options, NotAllowed> {
             .choose(&[("private", Memory::Private), ("shared", Memory::Shared)])?
             .unwrap_or(Memory::Shared),
         faults: None,
-        run: FAULT_RUN.parse(of_a_run, |text| text.parse().ok())?,
-        watcher: WATCHER.parse(of_a_run, number)?,
-        tracer: TRACE.parse(of_a_run, number)?,
-        explainer: EXPLAIN.parse(of_a_run, number)?,
+        run: FAULT_RUN.parse(SET_BY_A_RUN, |text| text.parse().ok())?,
+        watcher: WATCHER.watcher()?,
+        tracer: TRACE.watcher()?,
+        explainer: EXPLAIN.watcher()?,
         capture: capture(),
         connect_timeout: CONNECT_TIMEOUT.parse("a number of milliseconds from 1", milliseconds)?,
         ..Options::default()

@@ -127,6 +127,9 @@ pub const ALL: [&Variable; 20] = [
     &TREE,
 ];
 
+/// What is allowed in a variable of a run.
+pub const SET_BY_A_RUN: &str = "what `transom run` sets it to";
+
 /// The beginning of all names.
 pub const PREFIX: &str = "TRANSOM_";
 
@@ -169,6 +172,14 @@ impl Variable {
         };
         let find = |text: &str| words.iter().find(|(word, _)| *word == text).map(|(_, it)| *it);
         self.parse(&allowed, find)
+    }
+
+    /// The watcher that a variable of a run names, by its number.
+    ///
+    /// # Errors
+    /// The value is no number.
+    pub fn watcher(&self) -> Result<Option<u64>, NotAllowed> {
+        self.parse(SET_BY_A_RUN, |text| u64::from_str_radix(text, 16).ok())
     }
 
     /// Its value, as `parse` reads it. `allowed` describes the allowed values, for the message.

@@ -31,11 +31,12 @@ pub(crate) struct OfProgram {
 }
 
 impl OfProgram {
-    /// Has the processes of a program announce themselves here.
+    /// Has the processes of a program announce themselves here, and from here to a run around this one.
     pub(crate) fn prepare(command: &mut Command) -> Result<Self> {
         let registry = registry()?;
         let number = getrandom::u64().map_err(Failure::new)?;
-        let watcher = registry.make_watcher(number).map_err(|error| {
+        let around = EXPLAIN.watcher().map_err(Failure::new)?;
+        let watcher = registry.make_watcher_within(number, around).map_err(|error| {
             Failure::new(format_args!("the program's processes cannot be found: {error}"))
         })?;
         command.env(EXPLAIN.name, format!("{number:x}"));

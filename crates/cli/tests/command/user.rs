@@ -332,8 +332,24 @@ fn only_what_the_program_itself_was_refused_is_explained() {
     // So does what a check within it runs.
     let why = run("\"$0\" check -- \"$0\" demo; exit 3");
     assert_eq!((why.matches("(rule RA-33)").count(), why.matches("(rule RA-26)").count()), (1, 1));
+    // What such a run within it starts, both of them tell.
+    let within = "\"$0\" run --explain -- sh -c '\"$0\" demo; exit 4' \"$0\"; exit 3";
+    let why = run(within);
+    assert_eq!((why.matches("(rule RA-33)").count(), why.matches("(rule RA-26)").count()), (2, 2));
     let why = run("\"$0\" demo-guest </dev/null; exit 3");
     assert!(why.contains("Nothing was refused. `transom check -- PROGRAM` looks for"), "{why}");
+}
+
+#[test]
+fn a_trace_within_a_trace_takes_no_process_from_it() {
+    let scratch = with_library();
+    let [outer, inner] = ["outer", "inner"].map(|name| scratch.0.join(name).display().to_string());
+    let script = "\"$0\" trace --output \"$1\" -- \"$0\" demo";
+    let options = ["trace", "--output", &outer, "--", "sh", "-c", script];
+    let mut command = transom(&options);
+    command.args([env!("CARGO_BIN_EXE_transom"), &inner]).env("TRANSOM_LIB", &scratch.0);
+    let said = complaint(&output(&mut command));
+    assert_eq!(said.matches("3 processes in").count(), 2, "{said}");
 }
 
 /// Each write to such a socket is a message.

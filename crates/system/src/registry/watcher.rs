@@ -25,6 +25,8 @@ const BYTES: usize = 8;
 pub struct Watcher {
     pipe: OwnedFd,
     path: PathBuf,
+    /// That of a run around it, by its number: it hears of each process too.
+    around: Option<(&'static Registry, u64)>,
 }
 
 impl Registry {
@@ -33,7 +35,19 @@ impl Registry {
         // What cannot be removed now, the next one removes.
         let _ = self.remove_killed_watchers();
         let path = self.watcher_path(number);
-        Ok(Watcher { pipe: presence::make_pipe(&path)?, path })
+        Ok(Watcher { pipe: presence::make_pipe(&path)?, path, around: None })
+    }
+
+    /// The same for a run that may be within another one, whose watcher has the number `around`. Processes announce
+    /// themselves to the inner one, which tells the outer.
+    pub fn make_watcher_within(
+        &'static self,
+        number: u64,
+        around: Option<u64>,
+    ) -> io::Result<Watcher> {
+        let mut watcher = self.make_watcher(number)?;
+        watcher.around = around.map(|around| (self, around));
+        Ok(watcher)
     }
 
     /// Announces a process to the watcher of this number, if there is one in this registry. Whether there is.
@@ -86,7 +100,12 @@ impl Watcher {
         // Written in one piece, and so read.
         let read = rustix::io::read(&self.pipe, &mut bytes).ok()?;
         let (slot, generation) = (bytes[0], *bytes.last_chunk()?);
-        (read == BYTES).then(|| Announcer { slot, generation: u32::from_ne_bytes(generation) })
+        let process = Announcer { slot, generation: u32::from_ne_bytes(generation) };
+        let process = Some(process).filter(|_| read == BYTES)?;
+        if let Some((registry, around)) = self.around {
+            registry.tell_watcher(around, process);
+        }
+        Some(process)
     }
 }
 
@@ -120,6 +139,18 @@ mod tests {
         drop(watchers);
         registry.tell_watcher(number, known[0]);
         assert!(!registry.watcher_path(number).exists());
+    }
+
+    #[test]
+    fn who_is_watched_within_another_run_is_known_to_both_watchers() {
+        let registry = Registry::open().expect("a registry");
+        let number = (u64::from(std::process::id()) << 32) + 4;
+        let outer = registry.make_watcher(number).expect("one");
+        let inner = registry.make_watcher_within(number + 1, Some(number)).expect("one");
+        let process = Announcer { slot: 3, generation: 7 };
+        assert!(registry.tell_watcher(number + 1, process));
+        assert_eq!([inner.next(), inner.next()], [Some(process), None]);
+        assert_eq!([outer.next(), outer.next()], [Some(process), None]);
     }
 
     /// Rule CM-50
