@@ -124,7 +124,7 @@ pub(crate) struct TraceArgs {
     /// With --pid or --all: end after this time, such as 30s
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["read", "command"])]
     time: Option<Duration>,
-    /// Print a timeline that was written before
+    /// Print a timeline that was written before, in order of time
     #[arg(long, value_name = "FILE", conflicts_with = "command", value_hint = clap::ValueHint::FilePath)]
     read: Option<PathBuf>,
     /// Write at most so much in a second, such as 500k or 2M
@@ -276,8 +276,9 @@ fn read(args: &TraceArgs, file: &Path) -> Result {
         Failure::new(format_args!("cannot read {}: {error}", file.display()))
     };
     let bytes = fs::read(file).map_err(|error| failure(&error))?;
-    let trace = perfetto::Trace::decode(bytes.as_slice()).map_err(|error| failure(&error))?;
-    Output::new(&args.json, || Ok(People::Text(Text::default())))?.write(trace.packet)
+    let trace = perfetto::Trace::decode(bytes.as_slice());
+    let trace = trace.map_err(|_| failure(&"it is no timeline of `transom trace`"))?;
+    Output::new(&args.json, || Ok(People::Text(Text::default())))?.print_whole(&trace.packet)
 }
 
 /// Says something on standard error, beside what the program says there.
@@ -286,10 +287,18 @@ fn say(words: &str) {
     let _ = layout::stderr().text(format_args!("transom trace: {words}"));
 }
 
+/// A number of bytes, in the units of `--limit`.
+fn size(bytes: u64) -> String {
+    match bytes as f64 {
+        few if few < 1e6 => format!("{:.1} kB", few / 1e3),
+        many => format!("{:.1} MB", many / 1e6),
+    }
+}
+
 /// Says what was traced, and what was not.
 fn tell(output: &Output, timeline: &Timeline) {
     if timeline.processes() == 0 {
-        say("no process opened a device, so there is nothing to see.");
+        return say("no process opened a device, so there is nothing to see.");
     }
     let told = timeline.told;
     let seconds = told.last.saturating_sub(told.first) as f64 / 1e9;
@@ -302,8 +311,8 @@ fn tell(output: &Output, timeline: &Timeline) {
     match output.people() {
         People::Text(_) | People::Nothing => say(&format!("{what}.")),
         People::File { path, bytes, .. } => say(&format!(
-            "{what}, {:.1} MB in {}. Open it at https://ui.perfetto.dev, or print it with --read.",
-            *bytes as f64 / 1e6,
+            "{what}, {} in {}. Open it at https://ui.perfetto.dev, or print it with --read.",
+            size(*bytes),
             path.display()
         )),
     }

@@ -1,4 +1,5 @@
-//! A trace for programs: an object a line for each slice when it ends, and for each mark.
+//! A trace for programs: an object a line for each slice and for each mark. While it happens, that of a slice comes when
+//! it ends. Of a whole timeline they are in order of time.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +12,7 @@ use crate::lines::{Exact, Lines, print};
 pub(super) const FIELDS: &str = "\
 With --json, each line is an object. It tells what a line of --text tells. Numbers are integers; time_ns, wr_id and
 address are texts of decimal digits, because they may have 64 bits. A field without a value is null. What takes time is
-there when it has ended. --limit is about the bytes of the timeline, and not of these lines. With a program, give --json
+there when it has ended; --read gives all in order of time. --limit is about the bytes of the timeline, and not of these lines. With a program, give --json
 a FILE, for standard output is the program's:
   time_ns          when it began, in nanoseconds since 1970
   took_ns          how long it took; null for what happens at a moment
@@ -70,11 +71,20 @@ impl Json {
     pub(super) fn print(&mut self, packets: &[TracePacket]) -> Result {
         for packet in packets {
             if let Some((_, Some(shown))) = self.reader.take(packet) {
-                let line = line(&shown, self.reader.wall(shown.time));
-                self.lines.write(|out| print(out, &line))?;
+                self.tell(&shown)?;
             }
         }
         Ok(())
+    }
+
+    /// Prints what the packets of a whole timeline tell.
+    pub(super) fn print_whole(&mut self, packets: &[TracePacket]) -> Result {
+        self.reader.in_order(packets).iter().try_for_each(|shown| self.tell(shown))
+    }
+
+    fn tell(&mut self, shown: &Shown) -> Result {
+        let line = line(shown, self.reader.wall(shown.time));
+        self.lines.write(|out| print(out, &line))
     }
 }
 

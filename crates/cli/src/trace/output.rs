@@ -63,6 +63,17 @@ impl Output {
         }
     }
 
+    /// Prints the packets of a whole timeline.
+    pub(super) fn print_whole(&mut self, packets: &[TracePacket]) -> Result {
+        if let Some(json) = &mut self.programs {
+            json.print_whole(packets)?;
+        }
+        match &mut self.people {
+            People::Text(text) => text.print_whole(packets),
+            People::File { .. } | People::Nothing => Ok(()),
+        }
+    }
+
     /// Everything that was written is there.
     pub(super) fn flush(&mut self) -> Result {
         match &mut self.people {

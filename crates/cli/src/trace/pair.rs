@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use transom_device::qp::QpState;
 use transom_system::trace::{self, Event, Handed, What};
 
 use super::lanes::{Lane, Lanes};
@@ -68,8 +69,9 @@ pub(super) fn number_in(name: &str) -> Option<u32> {
     u32::from_str_radix(name.strip_prefix("QP 0x")?, 16).ok()
 }
 
-fn pair_name(number: u32) -> Argument {
-    Argument::Hex(number.into())
+/// An argument that names a queue pair at the other end. None if there is none: it is not connected yet.
+pub(super) fn other_end(name: &'static str, number: u32) -> Option<(&'static str, Argument)> {
+    (number != 0).then(|| (name, Argument::Hex(number.into())))
 }
 
 /// The title and the arguments of a request.
@@ -80,9 +82,7 @@ fn request(event: &Event) -> (Title, Vec<(&'static str, Argument)>) {
         arguments.push(("key", Argument::Hex(event.key.into())));
         arguments.push(("address", Argument::Hex(event.address)));
     }
-    if event.peer != 0 {
-        arguments.push(("to queue pair", pair_name(event.peer)));
-    }
+    arguments.extend(other_end("to queue pair", event.peer));
     (Title::Often(named::operation(event.code).to_owned()), arguments)
 }
 
@@ -296,8 +296,12 @@ impl Pair {
         match event.what {
             What::Changed if self.state.replace(event.code) != Some(event.code) => {
                 let title = Title::Often(named::state(event.code).into());
-                let peer = [("to queue pair", pair_name(event.peer))];
-                packets.mark(self.marks, event.time, &title, Flows::default(), &peer);
+                // Without a connection it has none, even if there was one.
+                let is_apart =
+                    matches!(QpState::new(event.code.into()), Some(QpState::Reset | QpState::Init));
+                let peer = if is_apart { 0 } else { event.peer };
+                let peer = other_end("to queue pair", peer);
+                packets.mark(self.marks, event.time, &title, Flows::default(), peer.as_slice());
             }
             What::Counted => {
                 if let Some(words) = named::counted(event.code) {
@@ -332,8 +336,8 @@ impl Open {
 
 /// The arguments of an access by a queue pair.
 fn access(event: &Event, by: u32) -> Vec<(&'static str, Argument)> {
-    let mut arguments =
-        vec![("bytes", Argument::Number(event.length)), ("by queue pair", pair_name(by))];
+    let mut arguments = vec![("bytes", Argument::Number(event.length))];
+    arguments.extend(other_end("by queue pair", by));
     if event.key != 0 {
         arguments.push(("key", Argument::Hex(event.key.into())));
         arguments.push(("address", Argument::Hex(event.address)));

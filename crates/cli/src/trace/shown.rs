@@ -1,5 +1,6 @@
 //! What the packets of a trace show: its slices, each when it has ended, and its marks. For people and for programs.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::perfetto::*;
@@ -56,6 +57,13 @@ impl Reader {
         self.learn(packet);
         let (time, event) = (packet.timestamp?, packet.track_event.as_ref()?);
         Some((time, self.event(time, event)))
+    }
+
+    /// What the packets of a whole timeline show, in order of time. What has others in it comes before them.
+    pub(super) fn in_order(&mut self, packets: &[TracePacket]) -> Vec<Shown> {
+        let mut all: Vec<_> = packets.iter().filter_map(|packet| self.take(packet)?.1).collect();
+        all.sort_by_key(|shown| (shown.time, Reverse(shown.took)));
+        all
     }
 
     /// A time of the trace in nanoseconds since 1970.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use transom_system::trace::{Event, What};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::json::{FIELDS, line};
 use super::looks::Look;
@@ -93,7 +93,7 @@ fn a_window_that_is_told_of_twice_is_one() {
     let closed = Event { number: 4, ..event(What::Closed, 40) };
     let bars = |events: &[Event]| {
         let lines = lines(events);
-        let memory = lines.iter().filter(|it| it["track"][0] == "memory open to peers");
+        let memory = lines.iter().filter(|it| it["track"][0] == "memory");
         memory.map(|it| (time(it), it["took_ns"].as_u64())).collect::<Vec<_>>()
     };
     assert_eq!(bars(&[opened(7, 10), opened(7, 20), closed]), [(Some(10), Some(30))]);
@@ -173,6 +173,34 @@ fn a_wait_whose_end_is_beyond_the_limit_ends_in_time() {
     assert_eq!((wait.time, wait.took), (2, Some(498)));
 }
 
+/// A request ends after what has happened meanwhile, and began before it.
+///
+/// Rules: SEE-46
+#[test]
+fn a_whole_timeline_is_told_in_order_of_time() {
+    let posted = Event { detail: 0, ..event(What::Posted, 10) };
+    let bound = Event { number: 4, ..event(What::Opened, 10) };
+    let ended = Event { detail: 0, ..event(What::Ended, 40) };
+    let changed = [20, 30].map(|time| Event { code: time as u8, ..event(What::Changed, time) });
+    let all = packets(&[&[posted, bound][..], &changed, &[ended]].concat());
+    let shown = Reader::default().in_order(&all);
+    let times: Vec<_> = shown.iter().map(|it| (it.time, it.took)).collect();
+    let expected = [(10, Some(990)), (10, Some(30)), (20, None), (30, None)];
+    assert_eq!(times, expected);
+}
+
+#[test]
+fn a_queue_pair_without_a_peer_names_none() {
+    let alone = |what| Event { peer: 0, key: 0, ..event(what, 10) };
+    let all = [What::Changed, What::Came, What::Posted, What::Refused].map(alone);
+    let lines = lines(&all);
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    // It had one before the reset.
+    let reset = self::lines(&[Event { code: 0, ..event(What::Changed, 10) }]);
+    assert_eq!((&reset[0]["name"], &reset[0]["arguments"]), (&"RESET".into(), &json!({})));
+    assert!(lines.iter().all(|line| !line.to_string().contains("_queue_pair\":0")), "{lines:?}");
+}
+
 /// Events may be missed. A request whose end is one of them ends with the next that does.
 #[test]
 fn a_request_whose_end_was_missed_ends_with_a_later_one() {
@@ -200,9 +228,9 @@ fn a_receive_of_a_shared_queue_is_on_its_track_and_on_that_of_the_queue_pair_tha
     let lines = lines(&[posted, received]);
     let tracks = lines.iter().map(|it| (it["track"].clone(), it["name"].as_str().unwrap()));
     let expected = [
-        (serde_json::json!(["SRQ 0x30009"]), "receive posted"),
-        (serde_json::json!(["SRQ 0x30009"]), "receive completed"),
-        (serde_json::json!(["QP 0x30001", "receives"]), "receive completed"),
+        (json!(["SRQ 0x30009"]), "receive posted"),
+        (json!(["SRQ 0x30009"]), "receive completed"),
+        (json!(["QP 0x30001", "receives"]), "receive completed"),
     ];
     assert_eq!(tracks.collect::<Vec<_>>(), expected);
     assert_eq!(lines[1]["arguments"]["queue_pair"], QP);
@@ -255,7 +283,7 @@ fn no_number_of_a_line_is_beyond_what_readers_keep_exactly() {
 fn a_line_has_the_time_and_the_numbers_of_its_request() {
     let posted = Event { detail: 4, number: 9, key: 0x1234_5607, ..event(What::Posted, 10) };
     let ended = Event { detail: 4, ..event(What::Ended, 35) };
-    let expected = serde_json::json!({
+    let expected = json!({
         "time_ns": "10", "took_ns": 25, "pid": 7, "process": "program",
         "track": ["QP 0x30001", "requests"], "queue_pair": QP, "name": "WRITE",
         "arguments": {

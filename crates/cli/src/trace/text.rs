@@ -1,12 +1,13 @@
-//! A trace as text for a terminal: a line for each slice when it ends, and for each mark.
+//! A trace as text for a terminal: a line for each slice and for each mark. While it happens, that of a slice comes when
+//! it ends. Of a whole timeline they are in order of time.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{self, Write};
 
 use super::perfetto::TracePacket;
 use super::shown::{Given, Reader, Shown};
 use crate::failure::Result;
-use crate::layout;
+use crate::layout::{self, Page};
 
 /// The text, and what it was told so far.
 #[derive(Default)]
@@ -23,16 +24,28 @@ impl Text {
         for packet in packets {
             let Some((time, shown)) = self.reader.take(packet) else { continue };
             let first = *self.first.get_or_insert(time);
-            if let Some(shown) = shown {
-                let since = shown.time.saturating_sub(first);
-                let stamp =
-                    format!("{:>4}.{:06} ", since / 1_000_000_000, since / 1000 % 1_000_000);
-                out.item(stamp, printable(&line(&shown)))?;
-            }
+            shown.map_or(Ok(()), |shown| tell(&mut out, &shown, first))?;
         }
         out.to.flush()?;
         Ok(())
     }
+
+    /// Prints what the packets of a whole timeline tell.
+    pub(super) fn print_whole(&mut self, packets: &[TracePacket]) -> Result {
+        let mut out = layout::stdout();
+        let all = self.reader.in_order(packets);
+        let first = all.first().map_or(0, |shown| shown.time);
+        all.iter().try_for_each(|shown| tell(&mut out, shown, first))?;
+        out.to.flush()?;
+        Ok(())
+    }
+}
+
+/// Prints the line of a slice or a mark, with the time since the first event.
+fn tell(out: &mut Page<impl Write>, shown: &Shown, first: u64) -> io::Result<()> {
+    let since = shown.time.saturating_sub(first);
+    let stamp = format!("{:>4}.{:06} ", since / 1_000_000_000, since / 1000 % 1_000_000);
+    out.item(stamp, printable(&line(shown)))
 }
 
 /// The line for a slice or a mark.

@@ -10,7 +10,7 @@ use super::limit::{LeftOut, Limit};
 use super::looks::Look;
 use super::named;
 use super::packets::{Argument, Flows, Packets, Title, Track};
-use super::pair::Pair;
+use super::pair::{self, Pair};
 use super::shared::SharedQueues;
 
 /// All processes, and the packets that tell of them.
@@ -130,7 +130,7 @@ impl Timeline {
     pub(super) fn process(&mut self, pid: u32, name: &str, slot: u8) -> Number {
         let packets = &mut self.packets;
         let track = packets.process(pid, name);
-        let memory = packets.below(track, "memory open to peers", 2);
+        let memory = packets.below(track, "memory", 2);
         self.processes.push(Process {
             slot,
             runs: true,
@@ -429,14 +429,16 @@ impl Process {
         let process = self.track;
         let track = *self.refused.get_or_insert_with(|| packets.below(process, "refused", 1));
         let sentence = sentence.unwrap_or_else(|| named::reason(event.code, event.more));
-        let arguments = [
+        let mut arguments = vec![
             ("operation", Argument::Word(named::operation(event.more as u8))),
             ("queue pair", Argument::Hex(event.qp.into())),
-            ("by queue pair", Argument::Hex(event.peer.into())),
+        ];
+        arguments.extend(pair::other_end("by queue pair", event.peer));
+        arguments.extend([
             ("key", Argument::Hex(event.key.into())),
             ("address", Argument::Hex(event.address)),
             ("bytes", Argument::Number(event.length)),
-        ];
+        ]);
         packets.mark(track, event.time, &Title::Once(sentence), Flows::default(), &arguments);
     }
 }

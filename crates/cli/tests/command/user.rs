@@ -341,6 +341,20 @@ fn only_what_the_program_itself_was_refused_is_explained() {
 }
 
 #[test]
+fn what_is_no_timeline_is_said_to_be_none() {
+    let scratch = with_library();
+    fs::write(scratch.file("page"), "# A page\n").unwrap();
+    let page = scratch.0.join("page");
+    let told = output(&mut transom(&["trace", "--read", page.to_str().unwrap()]));
+    assert_eq!(told.status.code(), Some(1), "{told:?}");
+    assert!(complaint(&told).ends_with("it is no timeline of `transom trace`"), "{told:?}");
+    // No timeline is worth opening if there is nothing in it.
+    let options = ["trace", "--output", page.to_str().unwrap(), "--", "true"];
+    let said = complaint(&output(transom(&options).env("TRANSOM_LIB", &scratch.0)));
+    assert!(said.ends_with("no process opened a device, so there is nothing to see."), "{said}");
+}
+
+#[test]
 fn a_trace_within_a_trace_takes_no_process_from_it() {
     let scratch = with_library();
     let [outer, inner] = ["outer", "inner"].map(|name| scratch.0.join(name).display().to_string());

@@ -86,6 +86,12 @@ fn a_run_shows_requests_their_accesses_windows_and_refusals() {
         "{text}"
     );
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    // In order of time, from the first.
+    let times: Vec<f64> =
+        text.lines().filter_map(|line| line.get(..12)?.trim().parse().ok()).collect();
+    assert!(times.len() > 10 && times.is_sorted() && times[0] == 0.0, "{text}");
+    // A queue pair has no other end before it is connected.
+    assert!(text.contains(", events: INIT\n") && !text.contains("queue pair 0x0"), "{text}");
 }
 
 /// Rules: SEE-47
@@ -134,8 +140,16 @@ fn programs_get_the_events_of_a_timeline_as_lines() {
     let ago = |it: &Value| now.checked_sub(time(it));
     let minute = 60_000_000_000;
     assert!(lines.iter().all(|it| ago(it).is_some_and(|ago| ago < 2 * minute)), "{text}");
-    // A timeline that was written before gives the same.
-    assert_eq!(trace(&["--read", timeline, "--json"]).output, text);
+    // A timeline that was written before gives the same, in order of time.
+    let whole = trace(&["--read", timeline, "--json"]).output;
+    let sorted = |text: &str| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&whole), sorted(&text));
+    let times = whole.lines().map(|line| time(&serde_json::from_str(line).expect("JSON")));
+    assert!(times.is_sorted(), "{whole}");
 }
 
 /// Rules: SEE-48
