@@ -231,13 +231,18 @@ pub(super) fn send(by: &Forward, slot: u8, datagrams: &Datagrams<'_>) -> io::Res
     by.send_to(&door_of(slot)?, datagrams)
 }
 
+/// Room for credentials, and for nothing else. In more room, any process of this host could put its descriptors into
+/// this one: the kernel writes them behind the credentials.
+// SAFETY: takes a number.
+const CREDENTIALS: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
+
 /// The length of a message, and the user of the process that has sent it.
 fn receive_with_user(socket: &OwnedFd, room: &mut [u8]) -> Option<(usize, Option<u32>)> {
-    /// Room for credentials, aligned as control messages are.
+    /// Aligned as control messages are.
     #[repr(C, align(8))]
-    struct Control([u8; 64]);
+    struct Control([u8; CREDENTIALS]);
 
-    let mut control = Control([0; 64]);
+    let mut control = Control([0; CREDENTIALS]);
     let mut part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
     // SAFETY: all zeros is a valid `msghdr`.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -270,8 +275,13 @@ fn receive_with_user(socket: &OwnedFd, room: &mut [u8]) -> Option<(usize, Option
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
+
+    use rustix::fs::MemfdFlags;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
     use super::*;
 
@@ -317,6 +327,33 @@ mod tests {
             }
         }
         assert!(door.receive(&mut [0; 256]).is_none());
+    }
+
+    /// Any process of this host may send to a door.
+    #[test]
+    fn descriptors_of_others_stay_outside() {
+        let door = Door::open(u8::MAX).expect("nobody has it");
+        let name = UnixAddress::from_abstract_name("transom-door-255").expect("a name");
+        let stranger = UnixDatagram::unbound().expect("a socket");
+        stranger.connect_addr(&name).expect("the door");
+        let theirs =
+            rustix::fs::memfd_create("transom-theirs", MemfdFlags::CLOEXEC).expect("a file");
+        let seen = || {
+            let all = std::fs::read_dir("/proc/self/fd").expect("our own descriptors");
+            let paths = all.filter_map(|it| std::fs::read_link(it.ok()?.path()).ok());
+            paths.filter(|path| path.to_string_lossy().contains("transom-theirs")).count()
+        };
+        for count in [1, 4, 8] {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let many = vec![theirs.as_fd(); count];
+            assert!(control.push(SendAncillaryMessage::ScmRights(&many)));
+            let parts = [IoSlice::new(b"no packet")];
+            let sent = rustix::net::sendmsg(&stranger, &parts, &mut control, SendFlags::empty());
+            assert_eq!(sent, Ok(9));
+            assert!(door.receive(&mut [0; 256]).is_some(), "a message has come");
+            assert_eq!(seen(), 1, "{count} were sent");
+        }
     }
 
     /// Any number of them may come, each for another service.

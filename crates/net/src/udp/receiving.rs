@@ -191,10 +191,13 @@ impl Port {
         }
     }
 
-    /// Hands datagrams on to a process of another user, if no process of this user has the slot.
+    /// Hands datagrams on to the process of another user that has the slot. Anybody can open a door; without the slot
+    /// nothing goes there.
     pub fn hand_to_guest(&self, slot: u8, datagrams: &Datagrams<'_>) -> bool {
-        let is_ours = || self.steering.registry().process(slot).is_some_and(|it| it.alive);
-        !self.tenure.is_guest() && !is_ours() && guest::send(&self.forward, slot, datagrams).is_ok()
+        let is_guests = || self.steering.registry().is_of_another_user(slot);
+        !self.tenure.is_guest()
+            && is_guests()
+            && guest::send(&self.forward, slot, datagrams).is_ok()
     }
 
     /// Tells the sender of a packet that its process has ended, as the kernel would if nobody had the port. It says
