@@ -54,24 +54,25 @@ pub enum Reach {
     Forbidden,
 }
 
-/// Signals a process that there is something for it from this one. Whether its pipe has to wake it.
-fn signal(segment: &Segment, me: Announcer) -> bool {
+/// Signals a process that there is something for it from this one. Wakes it if it asked for that, by its pipe if no
+/// thread of it sleeps elsewhere.
+fn signal(segment: &Segment, me: Announcer, wake: impl FnOnce()) {
     let header = segment.header();
-    match header.tell(me.slot.into()) {
-        None => false,
-        Some(Wakeup::Sleeper) => header.wake_sleepers(1) == 0,
-        Some(Wakeup::Pipe) => true,
-    }
+    header.tell(me.slot.into(), |by| {
+        if by == Wakeup::Pipe || header.wake_sleepers(1) == 0 {
+            wake();
+        }
+    });
 }
 
 /// The same for a process that this one is not attached to. If it cannot be reached, nothing happens.
 pub(crate) fn notify_unattached(this: &ThisProcess, process: &Process) {
-    if let Some(segment) = Segment::of(process)
-        && signal(&segment, this.announcer())
-        && let Ok(wake) = this.registry().wake_of(process.announcer.slot)
-    {
-        let _ = rustix::io::write(&wake, &[0]);
-    }
+    let Some(segment) = Segment::of(process) else { return };
+    signal(&segment, this.announcer(), || {
+        if let Ok(wake) = this.registry().wake_of(process.announcer.slot) {
+            let _ = rustix::io::write(&wake, &[0]);
+        }
+    });
 }
 
 /// The rings to a peer, and those from it.
@@ -187,10 +188,10 @@ impl Peer {
 
     /// Signals the peer that there is something for it. Wakes it if it asked for that.
     pub fn notify(&self) {
-        if signal(&self.segment, self.me) {
+        signal(&self.segment, self.me, || {
             // A full pipe wakes it as well.
             let _ = rustix::io::write(&self.memory.wake, &[0]);
-        }
+        });
     }
 
     /// The same, for a record in a ring. The peer may be watching the ring itself.

@@ -1,5 +1,6 @@
 //! When queue pairs go on: by themselves, at their alarms, when there is room on the link.
 
+use crate::endpoint::Endpoint;
 use crate::model::{At, Cause};
 use crate::node::Node;
 use crate::port::Port;
@@ -8,10 +9,14 @@ use crate::world::{Event, Shared};
 impl Shared {
     /// Has a queue pair do what it can, and arranges for the next look at it.
     pub fn advance(&self, at: At) {
+        self.go_on(at, |endpoint, port| endpoint.advance(port));
+    }
+
+    fn go_on(&self, at: At, step: impl FnOnce(&mut Endpoint, &Port<'_>)) {
         let qp = self.nodes[at.device].qp(at.qp);
         let port = Port { shared: self, at, qp: &qp, cause: &Cause::Itself };
         let mut endpoint = qp.endpoint.borrow_mut();
-        endpoint.advance(&port);
+        step(&mut endpoint, &port);
         let deadline = endpoint.requester.deadline();
         if let Some(deadline) = deadline
             && qp.alarm.replace(Some(deadline)) != Some(deadline)
@@ -28,7 +33,7 @@ impl Shared {
         if qp.alarm.get().is_some_and(|alarm| alarm <= now) {
             self.say(|| format!("{at} looks at its clock"));
             qp.alarm.set(None);
-            self.advance(at);
+            self.go_on(at, |endpoint, port| endpoint.look_at_clock(port));
         }
     }
 

@@ -174,7 +174,6 @@ impl Endpoint {
         let Self { requester, effects: [effects, _], flush, .. } = self;
         let mut cx = context(self.number, io, effects);
         let result = step(requester, &mut cx);
-        requester.check_timeout(&mut cx);
         let mut joined = Joined::default();
         while let Some(request) = requester.next_segment(&mut cx) {
             settle(io, cx.effects, flush);
@@ -286,7 +285,13 @@ impl Endpoint {
         }
     }
 
-    /// Does what it can, whatever it waited for: room on the link, a time, the fall of its other half.
+    /// Its deadline has come. Does what it can.
+    pub fn look_at_clock<I: Io>(&mut self, io: &I) {
+        self.drive(io, |requester, cx| requester.check_timeout(cx));
+        self.advance(io);
+    }
+
+    /// Does what it can, whatever it waited for: room on the link, the fall of its other half.
     pub fn advance<I: Io>(&mut self, io: &I) {
         loop {
             self.answer(io);

@@ -38,6 +38,9 @@ const SRQ_SLOTS: usize = 1 << 16;
 /// Bytes of one ring.
 pub const RING_BYTES: usize = 256 << 10;
 
+/// The bits of a [`Wakeup`].
+const WAKEUP: u64 = 3;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"transom1");
 
 /// The first page of a segment.
@@ -53,8 +56,9 @@ pub struct Header {
     pub departed: AtomicU32,
     /// The process has exited in an orderly way: it called `exit`, or returned from `main`.
     pub exited: AtomicU32,
-    /// How the process wants to be woken for new messages, as a [`Wakeup`]. Zero for not at all.
-    armed: AtomicU32,
+    /// How the process wants to be woken for new messages, as a [`Wakeup`], in the low bits. Zero for not at all. Above
+    /// them, how often it has asked.
+    armed: AtomicU64,
     /// How often the threads that sleep on this word have been woken; see [`Header::wake_sleepers`].
     wake_ups: AtomicU32,
     /// An address that is readable in the process while it lives: its own address of this header.
@@ -93,7 +97,7 @@ pub struct Header {
 
 /// How a process is woken for new messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u64)]
 pub enum Wakeup {
     /// By its pipe, at which its background thread sleeps.
     Pipe = 1,
@@ -109,23 +113,28 @@ impl Header {
 
     /// Makes others wake the process in this way for everything that comes from now on.
     pub fn arm(&self, wakeup: Wakeup) {
-        self.armed.store(wakeup as u32, SeqCst);
+        let next = |armed: u64| Some((armed & !WAKEUP).wrapping_add(WAKEUP + 1) | wakeup as u64);
+        let _ = self.armed.fetch_update(SeqCst, SeqCst, next);
     }
 
-    /// Signals that the process in `slot` has something for this one. Returns how to wake it, if at all. An unknown
-    /// value there counts as the pipe.
+    /// Signals that the process in `slot` has something for this one, and wakes it by `wake` if it asked for that. An
+    /// unknown value there counts as the pipe.
     ///
     /// This is in one order with [`Header::arm`] and [`Header::take_told`]: one of the two sides sees the other.
+    ///
+    /// Until it has been woken, everybody with something for it wakes it. So nobody depends on a process that is
+    /// stopped or killed in here.
     #[inline]
-    pub fn tell(&self, slot: usize) -> Option<Wakeup> {
+    pub fn tell(&self, slot: usize, wake: impl FnOnce(Wakeup)) {
         self.inbox[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
-        if self.armed.load(SeqCst) == 0 {
-            return None;
-        }
-        match self.armed.swap(0, SeqCst) {
-            0 => None,
-            armed if armed == Wakeup::Sleeper as u32 => Some(Wakeup::Sleeper),
-            _ => Some(Wakeup::Pipe),
+        let armed = self.armed.load(SeqCst);
+        if armed & WAKEUP != 0 {
+            wake(match armed & WAKEUP == Wakeup::Sleeper as u64 {
+                true => Wakeup::Sleeper,
+                false => Wakeup::Pipe,
+            });
+            // Each time that it asks it writes another value. So this does not take back what it asked meanwhile.
+            let _ = self.armed.compare_exchange(armed, armed & !WAKEUP, SeqCst, Relaxed);
         }
     }
 
@@ -523,7 +532,11 @@ mod tests {
         let mut header: Box<Header> = Box::new(unsafe { std::mem::zeroed() });
         for round in 0..rounds {
             let slot = round % PROCESSES;
-            let tell = || header.tell(slot) == Some(Wakeup::Pipe);
+            let tell = || {
+                let mut wakes = false;
+                header.tell(slot, |by| wakes = by == Wakeup::Pipe);
+                wakes
+            };
             let sleep = || {
                 header.arm(Wakeup::Pipe);
                 header.take_told(slot / 64) == 1 << (slot % 64)
@@ -538,7 +551,32 @@ mod tests {
             });
             assert!(seen.contains(&true), "round {round}");
             header.inbox[slot / 64] = AtomicU64::new(0);
-            header.armed = AtomicU32::new(0);
+            header.armed = AtomicU64::new(0);
+        }
+    }
+
+    /// A process that is stopped, or dies, before it has woken another does not keep the next one from it. It also
+    /// takes nothing back that the other has asked since.
+    #[test]
+    fn whoever_is_stopped_while_it_wakes_keeps_nobody_else_from_it() {
+        // SAFETY: all zeros is a valid value of atomics.
+        let header: Box<Header> = Box::new(unsafe { std::mem::zeroed() });
+        let wakes = |then: &dyn Fn()| {
+            let mut woken = None;
+            header.tell(1, |by| {
+                then();
+                woken = Some(by);
+            });
+            woken
+        };
+        assert_eq!(wakes(&|| ()), None);
+        for wakeup in [Wakeup::Pipe, Wakeup::Sleeper] {
+            header.arm(wakeup);
+            assert_eq!(wakes(&|| assert_eq!(wakes(&|| ()), Some(wakeup))), Some(wakeup));
+            assert_eq!(wakes(&|| ()), None, "it is awake");
+            header.arm(wakeup);
+            wakes(&|| header.arm(wakeup));
+            assert_eq!(wakes(&|| ()), Some(wakeup), "it has asked anew");
         }
     }
 }

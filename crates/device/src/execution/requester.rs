@@ -312,10 +312,10 @@ impl Requester {
         self.note_drained(cx);
     }
 
-    /// Whether [`Requester::check_timeout`] or [`Requester::next_segment`] may find something to do.
+    /// Whether [`Requester::next_segment`] may find something to do.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.under_way.next != self.ring.tail() || self.flight.alarm().is_some()
+        self.under_way.next != self.ring.tail()
     }
 
     /// How many work requests have not been handed to the link whole.
@@ -323,8 +323,9 @@ impl Requester {
         self.ring.tail() - self.under_way.next
     }
 
-    /// Makes requests that have been unanswered for too long go out again. Call it before you ask for the next
-    /// segments.
+    /// Makes requests that have been unanswered for too long go out again, with the next segments that you ask for. Call
+    /// it when [`Requester::deadline`] has come and all that came before is taken. Otherwise a request counts as
+    /// unanswered though its answer is there.
     pub fn check_timeout<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         if self.flight.alarm().is_some() {
             self.look_at_clock(cx);

@@ -348,6 +348,26 @@ fn repeated_answers_of_a_read_are_ignored() {
     assert_eq!((origin.env.statuses(), origin.env.sent()), (vec![(2, OK)], vec![]));
 }
 
+/// The program was away for longer than the timeout, and the answer has come meanwhile. It is not taken yet when the
+/// program posts again.
+/// Rules: RN-06, RN-07
+#[test]
+fn an_answer_that_is_there_comes_before_the_clock() {
+    let mut origin = origin_over_packets();
+    origin.qp.requester.retry.count = 0;
+    origin.post_send(1, SEND, 8);
+    assert_eq!(origin.env.sent_numbers(), [100]);
+    origin.env.time.set(origin.env.time.get() + 10 * TIMEOUT);
+    origin.post_send(2, SEND, 8);
+    assert_eq!((origin.env.statuses(), origin.env.sent_numbers()), (vec![], vec![101]));
+    origin.acknowledge(100);
+    assert_eq!(origin.env.statuses(), [(1, OK)]);
+    origin.pass(0);
+    assert_eq!(origin.env.statuses(), [], "it has waited for the second one from now on");
+    origin.acknowledge(101);
+    assert_eq!(origin.env.statuses(), [(2, OK)]);
+}
+
 /// What is to go out again may be answered before it does; then nothing is waited for any more.
 /// Rules: RN-06
 #[test]

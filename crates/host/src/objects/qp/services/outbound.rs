@@ -26,7 +26,6 @@ impl At<'_> {
         if let (Link::Wire(_), Some(wire)) = (self.link, self.qp.device.port().wire()) {
             requester.connection.window_share = wire.window_share();
         }
-        requester.check_timeout(cx);
         let mut joined = Joined::default();
         let watched = tools::any();
         while let Some(request) = requester.next_segment(cx) {
