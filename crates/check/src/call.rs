@@ -20,6 +20,16 @@ impl Call {
         Self { frames: [0; DEPTH], depth: 0, thread }
     }
 
+    /// A call by a thread with these callers, innermost first. Of more than there is room for, it keeps the innermost.
+    pub fn of(thread: u32, callers: &[usize]) -> Self {
+        let mut call = Self::by(thread);
+        for (place, address) in call.frames.iter_mut().zip(callers) {
+            *place = *address;
+        }
+        call.depth = callers.len().min(DEPTH) as u8;
+        call
+    }
+
     /// Adds the next caller. Returns false if there is no room.
     pub fn push(&mut self, address: usize) -> bool {
         let Some(place) = self.frames.get_mut(usize::from(self.depth)) else { return false };
@@ -42,6 +52,9 @@ mod tests {
     fn a_call_keeps_the_innermost_callers() {
         let mut call = Call::by(7);
         let taken = (1..=20).take_while(|address| call.push(*address)).count();
-        assert_eq!((taken, call.frames()), (DEPTH, &(1..=DEPTH).collect::<Vec<_>>()[..]));
+        let expected: Vec<_> = (1..=DEPTH).collect();
+        assert_eq!((taken, call.frames()), (DEPTH, &expected[..]));
+        assert_eq!(Call::of(7, &(1..=20).collect::<Vec<_>>()), call);
+        assert_eq!(Call::of(7, &expected[..3]).frames(), &expected[..3]);
     }
 }

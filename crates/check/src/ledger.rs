@@ -43,7 +43,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Call, Kind};
 pub use bind::{Bind, Rights};
-pub use buffer::{Buffer, Piece, Sample};
+pub use buffer::{Buffer, Buffers, Piece, Sample, WATCHED};
 use claim::Claims;
 pub use connection::ConnectionEvent;
 use connection::Connections;
@@ -52,7 +52,7 @@ pub use event::{Event, Owner};
 pub use fork::parents_object;
 pub use gone::Leaving;
 use memory::Memory;
-pub use memory::{Change, Region, UnderWay, WATCHED};
+pub use memory::{Change, Region, UnderWay};
 pub use pair::Pair;
 use queue::Queue;
 use rights::Keys;
@@ -110,6 +110,8 @@ pub struct Ledger {
     keys: Keys,
     writes: Writes,
     mistakes: Vec<Mistake>,
+    /// Room for requests that are about to be posted. It is kept, because a program posts so often.
+    room: Vec<Posted>,
 }
 
 impl Ledger {

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use transom_abi::*;
 use transom_check::Call;
-use transom_check::ledger::Posted;
+use transom_check::ledger::{Buffers, Posted};
 use transom_device::queue::{
     Body, LocalOp, PostError, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
@@ -261,13 +261,13 @@ impl Batch {
     }
 
     /// The requests as `transom check` records them.
-    pub(crate) fn described(&self, device: usize, call: &Call) -> Vec<Posted> {
-        let each = self.requests.iter().map(|request| {
-            let buffers: Vec<_> = match request.data {
+    pub(crate) fn described(&self, device: usize, call: Call) -> impl Iterator<Item = Posted> {
+        self.requests.iter().map(move |request| {
+            let buffers: Buffers = match request.data {
                 Data::Sges { start, count } => {
                     self.sges[start..start + count].iter().map(check::buffer).collect()
                 }
-                Data::None | Data::Inline { .. } => Vec::new(),
+                Data::None | Data::Inline { .. } => Buffers::default(),
             };
             let bytes = match request.data {
                 Data::Inline { length, .. } => length as u64,
@@ -292,10 +292,9 @@ impl Batch {
                 is_inline: matches!(request.data, Data::Inline { .. }),
                 is_signaled: request.flags.contains(SendFlags::SIGNALED),
                 binds: check::bind_of(device, &request.op),
-                call: *call,
+                call,
             }
-        });
-        each.collect()
+        })
     }
 
     /// How many requests it has.

@@ -217,22 +217,32 @@ impl Checker {
         keeps: impl Fn(Kind) -> bool,
         what: impl FnOnce(&mut Ledger) -> T,
     ) -> T {
+        self.attempt(|| self.told(keeps, what))
+    }
+
+    /// Tells the ledger something of the program's call that runs now.
+    fn tell_of_call<T: Default>(&self, what: impl FnOnce(&mut Ledger, &Call) -> T) -> T {
         self.attempt(|| {
-            let _telling = Telling::begin();
-            let mut ledger = self.ledger.lock();
-            let answer = what(&mut ledger);
-            let mut found = ledger.take();
-            drop(ledger);
-            found.retain(|mistake| keeps(mistake.kind));
-            if !found.is_empty() {
-                // A write is a cancellation point.
-                uncancelled(|| {
-                    let mut sink = self.sink.lock();
-                    found.into_iter().for_each(|mistake| sink.write(mistake));
-                });
-            }
-            answer
+            let call = site::call();
+            self.told(|_| true, |ledger| what(ledger, &call))
         })
+    }
+
+    fn told<T>(&self, keeps: impl Fn(Kind) -> bool, what: impl FnOnce(&mut Ledger) -> T) -> T {
+        let _telling = Telling::begin();
+        let mut ledger = self.ledger.lock();
+        let answer = what(&mut ledger);
+        let mut found = ledger.take();
+        drop(ledger);
+        found.retain(|mistake| keeps(mistake.kind));
+        if !found.is_empty() {
+            // A write is a cancellation point.
+            uncancelled(|| {
+                let mut sink = self.sink.lock();
+                found.into_iter().for_each(|mistake| sink.write(mistake));
+            });
+        }
+        answer
     }
 
     /// Does something for the check. If it panics, by a mistake in the check itself, the check of this process ends,

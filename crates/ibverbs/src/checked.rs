@@ -4,11 +4,12 @@
 //! returns. If the post is refused, the ledger takes the request back.
 
 use std::ffi::c_int;
+use std::iter;
 use std::ptr::null_mut;
 
 use transom_abi::*;
 use transom_check::Call;
-use transom_check::ledger::{Bind, Buffer, Posted, Thing};
+use transom_check::ledger::{Bind, Buffers, Posted, Thing};
 use transom_device::protection::Key;
 use transom_host::Limits;
 use transom_system::sanitizers;
@@ -48,30 +49,32 @@ unsafe extern "C" fn post_send(
     unsafe { tell_use("ibv_post_send", qp, |it| (*it).context, Thing::QueuePair) };
     let Some(checker) = on() else { return plain(bad) };
     // SAFETY: as above.
-    if unsafe { qp::of(qp) }.is_none() {
+    let Some(pair) = (unsafe { qp::of(qp) }) else {
         checker.not_alive_in("ibv_post_send", Thing::QueuePair, qp.addr());
         return plain(bad);
-    }
-    let call = checker.call();
+    };
+    let device = id_of(pair.device());
     // SAFETY: as above.
-    let device = unsafe { device_of((*qp).context) };
-    // SAFETY: as above.
-    let mut requests = unsafe { sends(wr, device, &call) };
-    checker.locate(device, &mut requests);
-    checker.tell(|ledger| ledger.sends_posted(qp.addr(), &requests));
+    let described = |call: Call| unsafe { sends(wr, device, call) };
+    let is_told = checker.sends(device, qp.addr(), described);
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
-    let mut taken = requests.len();
     if answer != 0 {
-        // SAFETY: as above. The list is readable up to the first refused request.
-        taken = unsafe { before(wr, first_bad) }.min(taken);
         // SAFETY: null or writable, by the contract of this function.
         unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
     }
-    checker.posted(qp.addr(), &requests, taken, answer, &call);
     // SAFETY: as above.
-    if let Some(pair) = unsafe { qp::of(qp) } {
-        checker.bound(pair.device(), &requests[..taken]);
+    let pair = unsafe { qp::of(qp) };
+    if (answer != 0 || is_told)
+        && let Some(pair) = pair
+    {
+        let mut requests: Vec<_> = described(checker.call()).collect();
+        let taken = match answer {
+            0 => requests.len(),
+            // SAFETY: as above. The list is readable up to the first refused request.
+            _ => unsafe { before(wr, first_bad) }.min(requests.len()),
+        };
+        checker.posted(pair.device(), qp.addr(), &mut requests, taken, answer);
     }
     answer
 }
@@ -85,7 +88,6 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
     // SAFETY: as above.
     let (pair, window, asked) = unsafe { (qp::of(qp), mw.as_ref(), bind.as_ref()) };
     let (Some(pair), Some(window), Some(asked)) = (pair, window, asked) else { return plain() };
-    let call = checker.call();
     let info = &asked.bind_info;
     let binds = Bind {
         device: id_of(pair.device()),
@@ -93,12 +95,12 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
         rights: rights(mw::rights(info.mw_access_flags)),
         is_type1: true,
     };
-    let requests = [Posted {
+    let described = |call: Call| Posted {
         wr_id: asked.wr_id,
         what: "bind",
         bytes: 0,
         sges: 0,
-        buffers: Vec::new(),
+        buffers: Buffers::default(),
         is_target: false,
         is_receive: false,
         remote: None,
@@ -108,12 +110,11 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
         // A bind of length zero unbinds.
         binds: (info.length > 0).then_some(binds),
         call,
-    }];
-    checker.tell(|ledger| ledger.sends_posted(qp.addr(), &requests));
+    };
+    checker.sends(binds.device, qp.addr(), |call| iter::once(described(call)));
     let answer = plain();
-    let taken = usize::from(answer == 0);
-    checker.posted(qp.addr(), &requests, taken, answer, &call);
-    checker.bound(pair.device(), &requests[..taken]);
+    let (mut requests, taken) = ([described(checker.call())], usize::from(answer == 0));
+    checker.posted(pair.device(), qp.addr(), &mut requests, taken, answer);
     answer
 }
 
@@ -135,17 +136,17 @@ unsafe extern "C" fn post_recv(
         return plain(bad);
     }
     // SAFETY: as above.
-    let (device, mut requests) =
-        unsafe { (device_of((*qp).context), receives(wr, &checker.call())) };
-    checker.locate(device, &mut requests);
-    checker.receives_posted(qp.addr(), &requests);
+    let device = unsafe { device_of((*qp).context) };
+    // SAFETY: as above.
+    let described = |call: Call| unsafe { receives(wr, call) };
+    checker.receives(device, qp.addr(), described);
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
     if answer != 0 {
         // SAFETY: as above.
         let taken = unsafe { before(wr, first_bad) };
-        let refused = requests.get(taken..).unwrap_or_default();
-        checker.tell(|ledger| ledger.receives_refused(qp.addr(), refused));
+        let refused: Vec<_> = described(checker.call()).skip(taken).collect();
+        checker.tell(|ledger| ledger.receives_refused(qp.addr(), &refused));
         // SAFETY: null or writable, by the contract of this function.
         unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
     }
@@ -170,17 +171,17 @@ unsafe extern "C" fn post_srq_recv(
         return plain(bad);
     }
     // SAFETY: as above.
-    let (device, mut requests) =
-        unsafe { (device_of((*srq).context), receives(wr, &checker.call())) };
-    checker.locate(device, &mut requests);
-    checker.tell(|ledger| ledger.shared_receives_posted(srq.addr(), &requests));
+    let device = unsafe { device_of((*srq).context) };
+    // SAFETY: as above.
+    let described = |call: Call| unsafe { receives(wr, call) };
+    checker.shared_receives(device, srq.addr(), described);
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
     if answer != 0 {
         // SAFETY: as above.
         let taken = unsafe { before(wr, first_bad) };
-        let refused = requests.get(taken..).unwrap_or_default();
-        checker.tell(|ledger| ledger.shared_receives_refused(srq.addr(), refused));
+        let refused: Vec<_> = described(checker.call()).skip(taken).collect();
+        checker.tell(|ledger| ledger.shared_receives_refused(srq.addr(), &refused));
         // SAFETY: null or writable, by the contract of this function.
         unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
     }
@@ -271,49 +272,58 @@ unsafe fn before<T: Linked>(list: *mut T, end: *mut T) -> usize {
     unsafe { Requests::of(list) }.take_while(|at| *at != end).count()
 }
 
+/// The requests of a list, as the ledger keeps them.
+///
 /// # Safety
-/// The list and what it points to is valid.
-pub(crate) unsafe fn sends(list: *mut ibv_send_wr, device: usize, call: &Call) -> Vec<Posted> {
-    let mut all = Vec::with_capacity(1);
+/// The list and what it points to is valid as long as this is used.
+pub(crate) unsafe fn sends(
+    list: *mut ibv_send_wr,
+    device: usize,
+    call: Call,
+) -> impl Iterator<Item = Posted> {
     // SAFETY: by the contract of this function.
-    for wr in unsafe { Requests::of(list) } {
-        // SAFETY: as above.
-        let request = unsafe { &*wr };
-        // SAFETY: as above.
-        let mut buffers = unsafe { buffers(request.sg_list, request.num_sge) };
-        let (sges, bytes) = (buffers.len() as u32, buffers.iter().map(|it| it.length).sum());
-        let is_inline = request.send_flags & IBV_SEND_INLINE != 0;
-        if is_inline {
-            buffers.clear();
-        }
-        let remote = match request.opcode {
-            // SAFETY: these have this member of the union.
-            IBV_WR_RDMA_READ | IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => unsafe {
-                Some((request.wr.rdma.rkey, request.wr.rdma.remote_addr))
-            },
-            _ => None,
-        };
-        all.push(Posted {
-            wr_id: request.wr_id,
-            what: name(request.opcode),
-            bytes,
-            sges,
-            buffers,
-            remote,
-            is_receive: false,
-            is_target: matches!(
-                request.opcode,
-                IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
-            ),
-            sample: None,
-            is_inline,
-            is_signaled: request.send_flags & IBV_SEND_SIGNALED != 0,
-            // SAFETY: the opcode says which member of the union is valid.
-            binds: unsafe { type2_bind(request, device) },
-            call: *call,
-        });
+    let all = unsafe { Requests::of(list) };
+    // SAFETY: as above.
+    all.map(move |wr| unsafe { send(&*wr, device, &call) })
+}
+
+/// # Safety
+/// What the request points to is valid.
+#[inline]
+unsafe fn send(request: &ibv_send_wr, device: usize, call: &Call) -> Posted {
+    // SAFETY: by the contract of this function.
+    let mut buffers = unsafe { buffers(request.sg_list, request.num_sge) };
+    let (sges, bytes) = (buffers.len() as u32, buffers.iter().map(|it| it.length).sum());
+    let is_inline = request.send_flags & IBV_SEND_INLINE != 0;
+    if is_inline {
+        buffers = Buffers::default();
     }
-    all
+    let remote = match request.opcode {
+        // SAFETY: these have this member of the union.
+        IBV_WR_RDMA_READ | IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => unsafe {
+            Some((request.wr.rdma.rkey, request.wr.rdma.remote_addr))
+        },
+        _ => None,
+    };
+    Posted {
+        wr_id: request.wr_id,
+        what: name(request.opcode),
+        bytes,
+        sges,
+        buffers,
+        remote,
+        is_receive: false,
+        is_target: matches!(
+            request.opcode,
+            IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
+        ),
+        sample: None,
+        is_inline,
+        is_signaled: request.send_flags & IBV_SEND_SIGNALED != 0,
+        // SAFETY: the opcode says which member of the union is valid.
+        binds: unsafe { type2_bind(request, device) },
+        call: *call,
+    }
 }
 
 /// The bind of a request, if it is one.
@@ -330,17 +340,19 @@ unsafe fn type2_bind(request: &ibv_send_wr, device: usize) -> Option<Bind> {
     Some(Bind { device, key: bind.rkey, rights, is_type1: false })
 }
 
+/// The receives of a list, as the ledger keeps them.
+///
 /// # Safety
-/// The list and what it points to is valid.
-unsafe fn receives(list: *mut ibv_recv_wr, call: &Call) -> Vec<Posted> {
-    let mut all = Vec::with_capacity(1);
+/// The list and what it points to is valid as long as this is used.
+unsafe fn receives(list: *mut ibv_recv_wr, call: Call) -> impl Iterator<Item = Posted> {
     // SAFETY: by the contract of this function.
-    for wr in unsafe { Requests::of(list) } {
+    let all = unsafe { Requests::of(list) };
+    all.map(move |wr| {
         // SAFETY: as above.
         let request = unsafe { &*wr };
         // SAFETY: as above.
         let buffers = unsafe { buffers(request.sg_list, request.num_sge) };
-        all.push(Posted {
+        Posted {
             wr_id: request.wr_id,
             what: "receive",
             bytes: buffers.iter().map(|it| it.length).sum(),
@@ -353,21 +365,20 @@ unsafe fn receives(list: *mut ibv_recv_wr, call: &Call) -> Vec<Posted> {
             is_inline: false,
             is_signaled: true,
             binds: None,
-            call: *call,
-        });
-    }
-    all
+            call,
+        }
+    })
 }
 
 /// The buffers of a list.
 ///
 /// # Safety
 /// The list is null, or has this many readable elements.
-unsafe fn buffers(list: *const ibv_sge, count: c_int) -> Vec<Buffer> {
+unsafe fn buffers(list: *const ibv_sge, count: c_int) -> Buffers {
     // The device refuses a request with more of them, and reads none.
     let is_refused = u32::try_from(count).is_ok_and(|count| count > Limits::DEVICE.max_sge);
     if is_refused {
-        return Vec::new();
+        return Buffers::default();
     }
     // SAFETY: by the contract of this function.
     let sges = unsafe { post::sges(list, count) };

@@ -25,9 +25,7 @@ pub(crate) fn thread_only() -> Call {
 
 /// This call: who calls this library, from where.
 pub(crate) fn call() -> Call {
-    let mut call = thread_only();
-    callers().into_iter().all(|address| call.push(address));
-    call
+    Call::of(thread_only().thread, &callers())
 }
 
 /// This call, of a function that was passed over; none if it is this library that called that.

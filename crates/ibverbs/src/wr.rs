@@ -113,17 +113,12 @@ pub(crate) unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
             let post = || batch.post(pair, refused);
             let posted = match check::on() {
                 Some(checker) => {
-                    let call = checker.call();
                     let device = check::id_of(pair.device());
-                    let mut requests = batch.described(device, &call);
-                    let posted = checker.posting(device, qp.addr(), &mut requests, &call, post);
-                    if posted.is_ok() {
-                        checker.bound(pair.device(), &requests);
-                    }
-                    posted
+                    let described = |call| batch.described(device, call);
+                    checker.posting(pair.device(), qp.addr(), described, post)
                 }
                 None => {
-                    exposure::posts(|device, call| batch.described(device, call));
+                    exposure::posts(|call| batch.described(0, call));
                     post()
                 }
             };

@@ -30,7 +30,7 @@ impl Posted {
     /// Whether it names some of these bytes through one of these registrations.
     fn names_in(&self, regions: &[u64], range: &Range<u64>) -> bool {
         let is_there = |it: &Buffer| it.range().is_some_and(|it| overlap(&it, range));
-        let of_one = |it: &Buffer| it.region.is_some_and(|region| regions.contains(&region));
+        let of_one = |it: &Buffer| it.region.is_some_and(|it| regions.contains(&it.get()));
         self.buffers.iter().any(|it| of_one(it) && is_there(it))
     }
 }

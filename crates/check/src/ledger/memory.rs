@@ -4,10 +4,12 @@
 //! time, and writes to a *target*.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 use std::ops::Range;
 
+use super::buffer::PiecesMut;
 use super::span::{Gone, Spans, overlap};
-use super::{Buffer, Ledger, Piece, Posted, SHOWN, Sample, Thing};
+use super::{Buffer, Ledger, Posted, SHOWN, Sample, Thing};
 use crate::{Call, Kind};
 
 /// A memory region, as it was registered.
@@ -56,38 +58,14 @@ pub struct Change {
     pub count: u64,
 }
 
-/// The most bytes of a request that are compared. A longer one is compared in its first and last 2048 bytes.
-pub const WATCHED: u64 = 4096;
-
 /// If so many targets are in use, no further receive is compared: each needs room for its sample.
 const RECEIVES: usize = 4096;
 
 impl Posted {
-    /// The parts of its buffers to compare. Their content is still zero.
-    pub fn watched(&self) -> Vec<Piece> {
-        let total: u64 = self.buffers.iter().map(|it| it.length).sum();
-        let is_short = total <= WATCHED;
-        let (head, tail) =
-            if is_short { (total, total) } else { (WATCHED / 2, total - WATCHED / 2) };
-        let parts = [0..head, tail..total];
-        let (mut pieces, mut offset) = (Vec::new(), 0);
-        for buffer in &self.buffers {
-            let whole = offset..offset + buffer.length;
-            for part in &parts {
-                let (start, end) = (part.start.max(whole.start), part.end.min(whole.end));
-                if let Some((at, place)) = buffer.at.zip(buffer.place).filter(|_| start < end) {
-                    let (bytes, inside) = (vec![0; (end - start) as usize], start - whole.start);
-                    let (at, place) = (at + inside, place + inside);
-                    pieces.push(Piece { at, place, offset: start, bytes });
-                }
-            }
-            offset = whole.end;
-        }
-        pieces
-    }
-
     fn names(&self, region: u64) -> bool {
-        self.buffers.iter().any(|it| it.region == Some(region) && it.length > 0)
+        self.buffers
+            .iter()
+            .any(|it| it.region.is_some_and(|it| it.get() == region) && it.length > 0)
     }
 }
 
@@ -205,6 +183,27 @@ impl Memory {
         }
     }
 
+    /// These requests were refused, so their targets are not in use.
+    pub(super) fn missed(&mut self, refused: &[Posted]) {
+        for posted in refused.iter().filter(|it| it.is_target) {
+            let ranges = posted.buffers.iter().filter_map(Buffer::range);
+            ranges.for_each(|range| self.take_target(&range));
+        }
+    }
+
+    /// These requests have ended. The device may have written to their targets.
+    pub(super) fn landed<'a>(&mut self, ended: impl IntoIterator<Item = &'a mut Posted>) {
+        for posted in ended.into_iter().filter(|it| it.is_target) {
+            let before = self.count;
+            for range in posted.buffers.iter().filter_map(Buffer::range) {
+                self.take_target(&range);
+                self.land(range);
+            }
+            let own = before..self.count;
+            posted.sample.iter_mut().for_each(|sample| sample.own = own.clone());
+        }
+    }
+
     /// The post of another target that overlaps with this one. A target that begins at the same address does not count:
     /// programs that do not need the data post one buffer many times. But two READs of different memory into the same
     /// target count.
@@ -260,24 +259,27 @@ impl Ledger {
 
     /// Looks up the regions and addresses of the buffers of these requests.
     pub fn locate(&self, device: usize, requests: &mut [Posted]) {
-        for buffer in requests.iter_mut().flat_map(|it| &mut it.buffers) {
+        for buffer in requests.iter_mut().flat_map(|it| it.buffers.as_mut()) {
             if let Some((number, region)) = self.memory.regions.get(&(device, buffer.key)) {
-                (buffer.region, buffer.at) = (Some(*number), region.at(buffer));
-                buffer.place = buffer.at.map(|at| region.place + (at - region.address));
+                buffer.region = NonZeroU64::new(*number);
+                if let Some(at) = region.at(buffer) {
+                    buffer.is_at(at, region.place + (at - region.address));
+                }
             }
         }
     }
 
-    /// Makes a sample from pieces with their content.
-    pub fn sample(&self, pieces: Vec<Piece>) -> Sample {
-        Sample { pieces, since: self.memory.count, own: 0..0 }
-    }
-
-    /// Whether a request that is about to be posted is worth a sample: one that the device reads from, or a receive
-    /// that has its buffers alone.
-    pub fn is_watched(&self, posted: &Posted) -> bool {
+    /// Gives those of these requests a sample that are worth one: the device reads from them, or they are receives that
+    /// have their buffers alone. They are about to be posted. The samples are of zeros.
+    pub fn sample(&self, requests: &mut [Posted]) {
         let has_room = self.memory.targets.len() < RECEIVES;
-        !posted.is_target || (posted.is_receive && has_room && self.aims_of(posted) == 0)
+        for posted in requests {
+            let is_alone = || posted.is_receive && has_room && self.aims_of(posted) == 0;
+            posted.sample = match !posted.is_target || is_alone() {
+                true => Sample::of(&posted.buffers, self.memory.count),
+                false => None,
+            };
+        }
     }
 
     /// The number of requests that have targets in use where this one has its buffers.
@@ -296,12 +298,11 @@ impl Ledger {
     ) {
         for it in posted.iter().filter(|it| it.is_target) {
             let is_alone = self.aims_of(it) == it.buffers.iter().filter_map(Buffer::range).count();
-            let mut pieces = if is_alone { it.watched() } else { Vec::new() };
-            let is_read = pieces.iter_mut().all(|it| read(it.place, &mut it.bytes));
-            if pieces.is_empty() || !is_read {
+            let sample = if is_alone { Sample::of(&it.buffers, self.memory.count) } else { None };
+            let Some(mut sample) = sample else { continue };
+            if !PiecesMut::of(&it.buffers, Some(&mut sample)).all(|it| read(it.place, it.bytes)) {
                 continue;
             }
-            let sample = self.sample(pieces);
             let Some(pair) = self.pairs.get_mut(&address) else { return };
             // The last one: an earlier one, which the device has not carried out yet, may have the same number and call.
             let mut same = pair.sends.iter_mut().rev().filter(|other| other.is_same(it));
@@ -325,27 +326,6 @@ impl Ledger {
                 let new = Target { count: 0, call: posted.call, from: posted.remote };
                 memory.targets.entry((range.start, range.end)).or_insert(new).count += 1;
             }
-        }
-    }
-
-    /// These requests were refused, so their targets are not in use.
-    pub(super) fn missed(&mut self, refused: &[Posted]) {
-        for posted in refused.iter().filter(|it| it.is_target) {
-            let ranges = posted.buffers.iter().filter_map(Buffer::range);
-            ranges.for_each(|range| self.memory.take_target(&range));
-        }
-    }
-
-    /// These requests have ended. The device may have written to their targets.
-    pub(super) fn landed(&mut self, ended: &mut [Posted]) {
-        for posted in ended.iter_mut().filter(|it| it.is_target) {
-            let before = self.memory.count;
-            for range in posted.buffers.iter().filter_map(Buffer::range) {
-                self.memory.take_target(&range);
-                self.memory.land(range);
-            }
-            let own = before..self.memory.count;
-            posted.sample.iter_mut().for_each(|sample| sample.own = own.clone());
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Pair {
     /// Whom it is connected to.
     pub(super) peer: Option<Peer>,
     pub(super) sends: VecDeque<Posted>,
+    /// The first so many of them come before any later WRITE of another queue pair.
+    pub(super) ordered: usize,
     /// The number of sends that were posted so far.
     pub(super) posted: u64,
     pub(super) receives: VecDeque<Posted>,
@@ -56,6 +58,20 @@ impl Pair {
         self.error.is_some()
     }
 
+    /// Whom its WRITEs go to, if they count.
+    pub(super) fn writes(&self) -> Option<Peer> {
+        self.peer.filter(|_| !self.has_error())
+    }
+
+    /// Whether the ledger must hear that these sends, which are about to be posted, were accepted.
+    fn is_told_of(&self, posted: &[Posted]) -> bool {
+        let Self { asked, .. } = self;
+        let count = self.sends.len() + posted.len();
+        let is_more = count > asked.sends as usize && self.one_send_more.is_none();
+        let is_odd = count > self.most_sends || !self.dropped.is_empty() || self.has_error();
+        is_more || is_odd || posted.iter().any(|it| is_beyond(it, asked, true))
+    }
+
     fn drop_refused(&mut self, refused: &[Posted]) {
         let room = DROPPED.saturating_sub(self.dropped.len());
         self.dropped.extend(refused.iter().take(room).cloned());
@@ -79,29 +95,46 @@ impl Ledger {
         self.completes_into(&asked);
     }
 
-    /// Requests are posted to the send queue of a queue pair.
-    pub fn sends_posted(&mut self, address: usize, posted: &[Posted]) {
+    /// Room for requests that are about to be posted. It comes back by [`Ledger::keep_room`].
+    pub fn take_room(&mut self) -> Vec<Posted> {
+        std::mem::take(&mut self.room)
+    }
+
+    /// The room of a post is there for the next one.
+    pub fn keep_room(&mut self, mut room: Vec<Posted>) {
+        room.clear();
+        self.room = room;
+    }
+
+    /// Requests are posted to the send queue of a queue pair. Takes them out of their room. Returns whether the ledger
+    /// must hear by [`Ledger::sends_taken`] that they were accepted.
+    pub fn sends_posted(&mut self, address: usize, posted: &mut Vec<Posted>) -> bool {
         self.sends += posted.len() as u64;
-        let Some(pair) = self.pairs.get_mut(&address) else { return };
+        let Some(pair) = self.pairs.get_mut(&address) else { return false };
         let before = pair.posted;
         pair.posted += posted.len() as u64;
-        let signals_all = pair.asked.signals_all;
-        let signaled =
-            |it: &Posted| Posted { is_signaled: it.is_signaled || signals_all, ..it.clone() };
-        pair.sends.extend(posted.iter().map(signaled));
+        if pair.asked.signals_all {
+            posted.iter_mut().for_each(|it| it.is_signaled = true);
+        }
+        let is_told = pair.is_told_of(posted);
+        let writes = pair.writes();
         self.binds_posted(address, before, posted);
         self.aimed(posted);
-        self.writes_posted(address, posted);
+        self.writes_posted(address, writes, posted);
+        if let Some(pair) = self.pairs.get_mut(&address) {
+            pair.sends.extend(posted.drain(..));
+        }
+        is_told
     }
 
     /// The last of the posted requests were refused: the first of these for its own reason, the others after it.
     pub fn sends_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(pair) = self.pairs.get_mut(&address) {
-            take_back(&mut pair.sends, refused);
+            let taken_back = take_back(&mut pair.sends, refused);
             pair.drop_refused(refused);
-            self.keys.take_back(refused);
-            self.missed(refused);
-            self.writes_ended(address, refused);
+            self.writes.ended(address, pair.writes(), &taken_back);
+            self.keys.take_back(&taken_back);
+            self.memory.missed(&taken_back);
         }
     }
 
@@ -117,13 +150,13 @@ impl Ledger {
         self.check_error(address, taken, |_| true);
     }
 
-    /// Receives are posted to a queue pair. Returns whether it had none before.
-    pub fn receives_posted(&mut self, address: usize, posted: &[Posted]) -> bool {
+    /// Receives are posted to a queue pair. Takes them out of their room. Returns whether it had none before.
+    pub fn receives_posted(&mut self, address: usize, posted: &mut Vec<Posted>) -> bool {
         let Some(pair) = self.pairs.get_mut(&address) else { return false };
         let (had_none, goes_well) = (pair.receives.is_empty(), pair.goes_well);
         pair.emptied = None;
-        pair.receives.extend(posted.iter().cloned());
-        if pair.receives.len() > pair.asked.receives as usize && pair.one_receive_more.is_none() {
+        let count = pair.receives.len() + posted.len();
+        if count > pair.asked.receives as usize && pair.one_receive_more.is_none() {
             pair.one_receive_more = posted.last().cloned();
         }
         pair.take_again(posted);
@@ -132,6 +165,9 @@ impl Ledger {
         // The program may still handle successful completions that came before the error, and post receives again.
         if !goes_well {
             self.check_error(address, posted, |error| error.ends_receives);
+        }
+        if let Some(pair) = self.pairs.get_mut(&address) {
+            pair.receives.extend(posted.drain(..));
         }
         had_none
     }
@@ -147,22 +183,22 @@ impl Ledger {
     /// The last of the posted receives were refused.
     pub fn receives_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(pair) = self.pairs.get_mut(&address) {
-            take_back(&mut pair.receives, refused);
+            let taken_back = take_back(&mut pair.receives, refused);
             let is_it = |it: &Posted| refused.iter().any(|refused| refused.is_same(it));
             pair.one_receive_more = pair.one_receive_more.take().filter(|it| !is_it(it));
             pair.drop_refused(refused);
-            self.missed(refused);
+            self.memory.missed(&taken_back);
         }
     }
 
-    /// Receives are posted to a shared receive queue.
-    pub fn shared_receives_posted(&mut self, address: usize, posted: &[Posted]) {
+    /// Receives are posted to a shared receive queue. Takes them out of their room.
+    pub fn shared_receives_posted(&mut self, address: usize, posted: &mut Vec<Posted>) {
         let queue = self.shared.entry(address).or_default();
-        queue.extend(posted.iter().cloned());
-        let beyond = queue.len().saturating_sub(SHARED);
-        let mut lost: Vec<_> = queue.drain(..beyond).collect();
-        self.landed(&mut lost);
+        let beyond = (queue.len() + posted.len()).saturating_sub(SHARED).min(queue.len());
+        self.memory.landed(queue.range_mut(..beyond));
+        queue.drain(..beyond);
         self.aimed(posted);
+        self.shared.entry(address).or_default().extend(posted.drain(..));
     }
 
     /// Receives of a shared receive queue complete into this completion queue, as XRC has it.
@@ -183,23 +219,25 @@ impl Ledger {
         let Some(address) = having.iter().find(of_xrc).or(only_other) else { return };
         let Some(posted) = self.shared.get_mut(address) else { return };
         let at = posted.iter().position(|it| it.wr_id == wr_id);
-        let mut ended: Vec<_> = at.and_then(|at| posted.remove(at)).into_iter().collect();
-        self.landed(&mut ended);
+        let mut ended = at.and_then(|at| posted.remove(at));
+        self.memory.landed(&mut ended);
     }
 
     /// The last of the receives that were posted to a shared receive queue were refused.
     pub fn shared_receives_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(queue) = self.shared.get_mut(&address) {
-            take_back(queue, refused);
-            self.missed(refused);
+            let taken_back = take_back(queue, refused);
+            self.memory.missed(&taken_back);
         }
     }
 
     /// A queue pair is connected to a peer.
     pub fn pair_connected(&mut self, address: usize, peer: Peer) {
-        if let Some(pair) = self.pairs.get_mut(&address) {
-            pair.peer = Some(peer);
-        }
+        let Some(pair) = self.pairs.get_mut(&address) else { return };
+        pair.ordered = pair.sends.len();
+        let before = pair.peer.replace(peer);
+        self.writes.end(address, before);
+        self.writes_begin(address, peer);
     }
 
     /// The program changes the state of a queue pair. So it has noticed the errors.
@@ -207,14 +245,16 @@ impl Ledger {
         self.writes.forget(address);
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         pair.error = None;
+        pair.ordered = pair.sends.len();
         if is_reset {
             if !pair.receives.is_empty() {
                 pair.emptied = Some(*call);
             }
-            let ended = pair.sends.drain(..).chain(pair.receives.drain(..));
-            let mut ended = ended.collect::<Vec<_>>();
             self.keys.forget_binds(address);
-            self.landed(&mut ended);
+            self.memory.landed(pair.sends.iter_mut().chain(&mut pair.receives));
+            pair.sends.clear();
+            pair.receives.clear();
+            pair.ordered = 0;
         }
     }
 
@@ -239,8 +279,13 @@ impl Ledger {
     }
 
     /// A thread polls a completion queue and gets these completions. Returns the requests that ended with success and
-    /// have a sample.
-    pub fn polled(&mut self, completed: &[Completed], call: &Call) -> Vec<Posted> {
+    /// have a sample, unless `is_unchanged` says that their buffers have the content of the sample.
+    pub fn polled(
+        &mut self,
+        completed: impl IntoIterator<Item = Completed>,
+        call: &Call,
+        is_unchanged: impl Fn(&Posted) -> bool,
+    ) -> Vec<Posted> {
         if self.has_errors {
             let errors = self.pairs.values_mut().filter_map(|pair| pair.error.as_mut());
             errors.filter(|it| it.call.thread == call.thread).for_each(|it| it.is_past = true);
@@ -259,38 +304,44 @@ impl Ledger {
                 let ends_receives = it.is_receive || !pair.asked.receives_on;
                 let (is_past, is_told) = (false, false);
                 pair.error = Some(ErrorSeen { call: *call, ends_receives, is_past, is_told });
+                pair.ordered = pair.sends.len();
                 self.has_errors = true;
                 self.writes.forget(address);
             }
             pair.goes_well = it.is_success;
-            let (shared, number) = (pair.asked.shared, pair.number);
-            let queue = match (it.is_receive, shared) {
+            let (shared, number, writes) = (pair.asked.shared, pair.number, pair.writes());
+            let is_shared = it.is_receive && shared != 0;
+            let queue = match (it.is_receive, is_shared) {
                 (false, _) => &mut pair.sends,
-                (true, 0) => &mut pair.receives,
-                (true, shared) => self.shared.entry(shared).or_default(),
+                (true, false) => &mut pair.receives,
+                (true, true) => self.shared.entry(shared).or_default(),
             };
             // Several requests may have one `wr_id`. An unsignaled request has a completion only if it fails.
             let completes = |posted: &Posted| {
                 posted.wr_id == it.wr_id && (posted.is_signaled || !it.is_success)
             };
             let Some(at) = queue.iter().position(completes) else { continue };
-            let mut ended: Vec<_> = match it.is_receive && shared != 0 {
-                true => queue.remove(at).into_iter().collect(),
-                // All requests before it in the queue have ended too.
-                false => queue.drain(..=at).collect(),
-            };
+            // All requests before it in the queue have ended too, unless several queue pairs share the queue.
+            let ended = if is_shared { at..at + 1 } else { 0..at + 1 };
             if it.is_receive {
-                received(&mut ended, it.bytes);
+                received(queue.range_mut(ended.clone()), it.bytes);
             } else {
-                self.writes_ended(address, &ended);
+                self.writes.ended(address, writes, queue.range(pair.ordered.min(at + 1)..at + 1));
+                pair.ordered = pair.ordered.saturating_sub(at + 1);
             }
-            self.landed(&mut ended);
-            if let (Some(status), Some(posted)) = (it.refused, ended.last()) {
-                refused.push((number, status, posted.clone()));
+            self.memory.landed(queue.range_mut(ended.clone()));
+            if let Some(status) = it.refused {
+                refused.push((number, status, queue[at].clone()));
             }
-            self.keys.ended(&ended, it.is_success, call);
+            self.keys.ended(queue.range(ended.clone()), it.is_success, call);
             if it.is_success {
-                watched.extend(ended.into_iter().filter(|posted| posted.sample.is_some()));
+                let has_changed = |it: &&mut Posted| it.sample.is_some() && !is_unchanged(it);
+                let changed = queue.range_mut(ended.clone()).filter(has_changed);
+                watched.extend(changed.map(Posted::take));
+            }
+            match is_shared {
+                true => drop(queue.remove(at)),
+                false => drop(queue.drain(ended)),
             }
         }
         for (number, status, posted) in refused {
@@ -313,7 +364,7 @@ impl Ledger {
     pub fn pair_ended(&mut self, address: usize, under_way: usize, dry: RanDry, call: &Call) {
         let Some(mut pair) = self.pairs.remove(&address) else { return };
         self.keys.forget_binds(address);
-        self.writes.forget(address);
+        self.writes.end(address, pair.peer);
         self.completes_no_more(&pair.asked);
         self.tell_dry(&pair, address, dry);
         self.tell_dropped(&pair, address);
@@ -342,8 +393,7 @@ impl Ledger {
         }
         self.tell_fullest(&pair, address);
         self.tell_deeper(&pair, address);
-        self.landed(pair.sends.make_contiguous());
-        self.landed(pair.receives.make_contiguous());
+        self.memory.landed(pair.sends.iter_mut().chain(&mut pair.receives));
     }
 
     /// The process ends, and its queue pairs with it.
@@ -448,25 +498,18 @@ impl Ledger {
     fn check_asked(&mut self, address: usize, posted: &[Posted], sends: bool) {
         let Some(pair) = self.pairs.get(&address) else { return };
         let (asked, number) = (pair.asked, pair.number);
-        let most_sges = if sends { asked.send_sges } else { asked.receive_sges };
-        let beyond = posted.iter().find_map(|it| {
-            let inline = it.is_inline && it.bytes > u64::from(asked.inline);
-            let (used, most, what) = match (inline, it.sges > most_sges) {
-                (true, _) => (it.bytes, asked.inline, "bytes of inline data"),
-                (false, true) => (it.sges.into(), most_sges, "SGEs"),
-                _ => return None,
-            };
-            let says = format!(
-                "A {} has {used} {what}, and queue pair {number:#x} was asked for {most}.",
-                it.what
-            );
-            Some((says, it.clone()))
-        });
-        if let Some((says, posted)) = beyond {
-            let mut calls = vec![posted.here()];
-            calls.extend(self.made_by(Thing::QueuePair, address));
-            self.found(Kind::BeyondAsked, says, calls);
-        }
+        let Some(posted) = posted.iter().find(|it| is_beyond(it, &asked, sends)) else { return };
+        let (used, most, what) = match has_long_inline(posted, &asked) {
+            true => (posted.bytes, asked.inline, "bytes of inline data"),
+            false => (posted.sges.into(), most_sges(&asked, sends), "SGEs"),
+        };
+        let says = format!(
+            "A {} has {used} {what}, and queue pair {number:#x} was asked for {most}.",
+            posted.what
+        );
+        let mut calls = vec![posted.here()];
+        calls.extend(self.made_by(Thing::QueuePair, address));
+        self.found(Kind::BeyondAsked, says, calls);
     }
 
     /// Reports a thread that polled an error and continues to post. A request without data does not count. It may be a
@@ -495,19 +538,34 @@ impl Ledger {
     }
 }
 
-/// The last of these receives got a message of so many bytes. What its sample has of them, the device wrote.
-fn received(ended: &mut [Posted], bytes: u64) {
-    let Some((last, before)) = ended.split_last_mut() else { return };
-    // How long their messages were is not known.
-    before.iter_mut().for_each(|posted| posted.sample = None);
-    last.sample.iter_mut().for_each(|sample| sample.leave_out(bytes));
+/// The most SGEs that the program asked for.
+fn most_sges(asked: &Asked, sends: bool) -> u32 {
+    if sends { asked.send_sges } else { asked.receive_sges }
 }
 
-/// Removes refused requests from the end of a queue.
-fn take_back(queue: &mut VecDeque<Posted>, refused: &[Posted]) {
-    for refused in refused.iter().rev() {
-        if let Some(at) = queue.iter().rposition(|it| it.is_same(refused)) {
-            queue.remove(at);
-        }
-    }
+fn has_long_inline(posted: &Posted, asked: &Asked) -> bool {
+    posted.is_inline && posted.bytes > u64::from(asked.inline)
+}
+
+/// Whether a request has more inline data or SGEs than the program asked for.
+fn is_beyond(posted: &Posted, asked: &Asked, sends: bool) -> bool {
+    has_long_inline(posted, asked) || posted.sges > most_sges(asked, sends)
+}
+
+/// The last of these receives got a message of so many bytes. What its sample has of them, the device wrote.
+fn received<'a>(ended: impl DoubleEndedIterator<Item = &'a mut Posted>, bytes: u64) {
+    let mut ended = ended.rev();
+    let last = ended.next().and_then(|posted| posted.sample.as_mut());
+    last.into_iter().for_each(|sample| sample.leave_out(bytes));
+    // How long the messages of the others were is not known.
+    ended.for_each(|posted| posted.sample = None);
+}
+
+/// Takes refused requests back from the end of a queue.
+fn take_back(queue: &mut VecDeque<Posted>, refused: &[Posted]) -> Vec<Posted> {
+    let taken = refused.iter().rev().filter_map(|refused| {
+        let last = queue.iter().rposition(|it| it.is_same(refused))?;
+        queue.remove(last)
+    });
+    taken.collect()
 }

@@ -74,10 +74,16 @@ impl Keys {
     }
 
     /// Requests have ended. The call polled the completion of the last one: a success, or not.
-    pub(super) fn ended(&mut self, ended: &[Posted], is_success: bool, call: &Call) {
-        for (at, bind) in ended.iter().enumerate().filter_map(|(at, it)| Some((at, it.binds?))) {
+    pub(super) fn ended<'a>(
+        &mut self,
+        ended: impl ExactSizeIterator<Item = &'a Posted>,
+        is_success: bool,
+        call: &Call,
+    ) {
+        let count = ended.len();
+        for (at, bind) in ended.enumerate().filter_map(|(at, it)| Some((at, it.binds?))) {
             let key = (bind.device, bind.key);
-            if !is_success && at + 1 == ended.len() {
+            if !is_success && at + 1 == count {
                 self.binds.entry(key).and_modify(|bound| bound.failed = Some(*call));
             } else {
                 self.binds.remove(&key);

@@ -1,6 +1,7 @@
 //! Requests and completions, as the program sees them.
 
-use super::{Bind, Buffer, Sample};
+use super::buffer::{Pieces, PiecesMut};
+use super::{Bind, Buffers, Piece, Sample};
 use crate::Call;
 
 /// The program's request for a queue pair, before the device rounded it up.
@@ -62,7 +63,7 @@ pub struct Posted {
     /// The number of its buffers.
     pub sges: u32,
     /// The buffers that the device uses until the completion is polled. Empty if the post copied the data.
-    pub buffers: Vec<Buffer>,
+    pub buffers: Buffers,
     /// The device writes to them.
     pub is_target: bool,
     /// It is a receive.
@@ -89,6 +90,22 @@ impl Posted {
     pub(super) fn here(&self) -> (String, Call) {
         let Self { wr_id, what, bytes, .. } = self;
         (format!("posted here: {what} of {bytes} bytes, wr_id {wr_id:#x}"), self.call)
+    }
+
+    /// The pieces of its sample.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece<&[u8]>> {
+        Pieces::of(&self.buffers, self.sample.as_ref())
+    }
+
+    /// The same, with room for what is there now.
+    pub fn pieces_mut(&mut self) -> impl Iterator<Item = Piece<&mut [u8]>> {
+        PiecesMut::of(&self.buffers, self.sample.as_mut())
+    }
+
+    /// Takes it from a place that is about to go.
+    pub(super) fn take(&mut self) -> Self {
+        let (buffers, sample) = (std::mem::take(&mut self.buffers), self.sample.take());
+        Self { buffers, sample, ..*self }
     }
 }
 

@@ -35,9 +35,12 @@ impl Place {
     }
 }
 
-/// WRITEs whose completions are not polled.
+/// WRITEs whose completions are not polled, of queue pairs that share their peer with others. Those of a queue pair that
+/// has its peer alone are in its send queue, and need no look.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
+    /// The queue pairs of each peer.
+    pairs: BTreeMap<Peer, Vec<usize>>,
     /// The number of WRITEs to each place, and the call that posted the first of them.
     places: BTreeMap<Place, (usize, Call)>,
     /// The length of the longest WRITE so far, in bytes.
@@ -47,7 +50,28 @@ pub(super) struct Writes {
 impl Writes {
     /// The WRITEs of a queue pair are over, or it has an error.
     pub(super) fn forget(&mut self, pair: usize) {
-        self.places.retain(|place, _| place.pair != pair);
+        if !self.places.is_empty() {
+            self.places.retain(|place, _| place.pair != pair);
+        }
+    }
+
+    /// A queue pair has ended.
+    pub(super) fn end(&mut self, pair: usize, peer: Option<Peer>) {
+        self.forget(pair);
+        let Some((peer, pairs)) = peer.and_then(|it| Some((it, self.pairs.get_mut(&it)?))) else {
+            return;
+        };
+        pairs.retain(|it| *it != pair);
+        match pairs.len() {
+            0 => drop(self.pairs.remove(&peer)),
+            1 => self.places.retain(|place, _| place.peer != peer),
+            _ => {}
+        }
+    }
+
+    /// Whether several queue pairs write to a peer.
+    fn is_shared(&self, peer: &Peer) -> bool {
+        self.pairs.get(peer).is_some_and(|pairs| pairs.len() > 1)
     }
 
     fn add(&mut self, place: Place, call: &Call) {
@@ -73,13 +97,38 @@ impl Writes {
         let other = near.find(|(it, _)| it.pair != place.pair && it.end > place.start);
         other.map(|(it, (_, call))| (it.pair, *call))
     }
+
+    /// Requests of a queue pair to a peer have ended, or were refused.
+    pub(super) fn ended<'a>(
+        &mut self,
+        pair: usize,
+        peer: Option<Peer>,
+        ended: impl IntoIterator<Item = &'a Posted>,
+    ) {
+        let Some(peer) = peer.filter(|_| !self.places.is_empty()) else { return };
+        let places = ended.into_iter().filter_map(|posted| Place::of(posted, peer, pair));
+        places.for_each(|place| self.take(&place));
+    }
 }
 
 impl Ledger {
-    /// Requests are posted to a queue pair.
-    pub(super) fn writes_posted(&mut self, address: usize, posted: &[Posted]) {
-        let Some(pair) = self.pairs.get(&address).filter(|pair| !pair.has_error()) else { return };
-        let (Some(peer), number) = (pair.peer, pair.number) else { return };
+    /// A queue pair is connected to a peer. Once another one has this peer too, the WRITEs of both count.
+    pub(super) fn writes_begin(&mut self, address: usize, peer: Peer) {
+        let pairs = self.writes.pairs.entry(peer).or_default();
+        pairs.push(address);
+        let [alone, _] = pairs[..] else { return };
+        let pair = self.pairs.get(&alone).filter(|pair| pair.writes() == Some(peer));
+        for posted in pair.into_iter().flat_map(|pair| pair.sends.iter().skip(pair.ordered)) {
+            if let Some(place) = Place::of(posted, peer, alone) {
+                self.writes.add(place, &posted.call);
+            }
+        }
+    }
+
+    /// Requests are posted to a queue pair with a peer.
+    pub(super) fn writes_posted(&mut self, address: usize, peer: Option<Peer>, posted: &[Posted]) {
+        let Some(peer) = peer.filter(|peer| self.writes.is_shared(peer)) else { return };
+        let number = self.pairs.get(&address).map_or(0, |pair| pair.number);
         for posted in posted {
             let Some(place) = Place::of(posted, peer, address) else { continue };
             let other = self.writes.other(&place);
@@ -94,12 +143,5 @@ impl Ledger {
             let calls = vec![posted.here(), ("the other was posted here".to_owned(), call)];
             self.found(Kind::WritesUnordered, says, calls);
         }
-    }
-
-    /// Requests of a queue pair have ended, or were refused.
-    pub(super) fn writes_ended(&mut self, address: usize, ended: &[Posted]) {
-        let Some(peer) = self.pairs.get(&address).and_then(|pair| pair.peer) else { return };
-        let places = ended.iter().filter_map(|posted| Place::of(posted, peer, address));
-        places.for_each(|place| self.writes.take(&place));
     }
 }

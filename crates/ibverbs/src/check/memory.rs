@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use transom_check::Ledger;
 use transom_check::ledger::{Change, Piece, Posted, Region, UnderWay, WATCHED};
 use transom_device::Access;
 use transom_device::qp::QpState;
@@ -66,25 +67,30 @@ impl Checker {
     }
 
     /// Looks up the buffers of requests that are about to be posted, and samples the content of sources and receives.
-    pub(crate) fn locate(&self, device: usize, requests: &mut [Posted]) {
-        self.tell(|ledger| {
-            ledger.locate(device, requests);
-            ledger.tell_gone(requests);
-            ledger.tell_claimed(requests);
-            let watched = requests.iter().map(|request| match ledger.is_watched(request) {
-                true => request.watched(),
-                false => Vec::new(),
-            });
-            let mut watched: Vec<_> = watched.collect();
-            let is_read = self.read_pieces(watched.iter_mut().flatten());
-            let mut is_read = is_read.into_iter();
-            for (request, pieces) in requests.iter_mut().zip(watched) {
-                // One that cannot be read leaves the others of its request out.
-                let count = is_read.by_ref().take(pieces.len()).filter(|is_read| *is_read).count();
-                let is_whole = count == pieces.len() && count > 0;
-                request.sample = is_whole.then(|| ledger.sample(pieces));
+    pub(super) fn locate(&self, ledger: &mut Ledger, device: usize, requests: &mut [Posted]) {
+        ledger.locate(device, requests);
+        ledger.tell_gone(requests);
+        ledger.tell_claimed(requests);
+        ledger.sample(requests);
+        let is_read = |piece: Piece<&mut [u8]>| self.reader.read_shared(piece.place, piece.bytes);
+        if !requests.iter_mut().flat_map(Posted::pieces_mut).all(is_read) {
+            self.read_samples(requests);
+        }
+    }
+
+    /// Reads the content of samples, some of it by the kernel.
+    fn read_samples(&self, requests: &mut [Posted]) {
+        let pieces = requests.iter_mut().flat_map(Posted::pieces_mut);
+        let mut parts: Vec<_> = pieces.map(|it| Part::new(it.place, it.bytes)).collect();
+        self.reader.read_all(&mut parts);
+        let mut is_read = parts.iter().map(|part| part.is_read).collect::<Vec<_>>().into_iter();
+        for request in requests {
+            // One piece that cannot be read leaves the others of its request out.
+            let pieces = request.pieces().count();
+            if is_read.by_ref().take(pieces).filter(|is_read| *is_read).count() < pieces {
+                request.sample = None;
             }
-        });
+        }
     }
 
     /// Reads memory of the program, by its address or place. Returns whether it could read all of it. At its place,
@@ -93,23 +99,19 @@ impl Checker {
         self.reader.read(at, bytes)
     }
 
-    /// Reads the content of pieces. Returns of each whether it could read all of it.
-    fn read_pieces<'a>(&self, pieces: impl Iterator<Item = &'a mut Piece>) -> Vec<bool> {
-        let mut parts: Vec<_> = pieces.map(|it| Part::new(it.place, &mut it.bytes)).collect();
-        self.reader.read_all(&mut parts);
-        parts.iter().map(|part| part.is_read).collect()
+    /// Whether a request's buffers are shared, and have the content of its sample.
+    pub(super) fn is_unchanged(&self, posted: &Posted) -> bool {
+        posted.pieces().all(|piece| self.reader.is_shared_with(piece.place, piece.bytes))
     }
 
     /// Requests have ended, and the program does not know it yet. Their buffers must be unchanged since the samples.
     pub(super) fn compare(&self, watched: &[Posted]) {
-        let pieces = watched.iter().filter_map(|posted| posted.sample.as_ref());
-        let pieces: Vec<_> = pieces.flat_map(|sample| &sample.pieces).collect();
+        let pieces: Vec<_> = watched.iter().flat_map(Posted::pieces).collect();
         if pieces.chunks(TOGETHER).all(|pieces| self.are_unchanged(pieces)) {
             return;
         }
         for posted in watched {
-            let pieces = posted.sample.iter().flat_map(|sample| &sample.pieces);
-            let changes = pieces.filter_map(|piece| self.change(piece));
+            let changes = posted.pieces().filter_map(|piece| self.change(&piece));
             let change = changes.reduce(|one, two| Change {
                 first: one.first.min(two.first),
                 count: one.count + two.count,
@@ -122,7 +124,7 @@ impl Checker {
     }
 
     /// Whether all these pieces could be read, and have the content that they had.
-    fn are_unchanged(&self, pieces: &[&Piece]) -> bool {
+    fn are_unchanged(&self, pieces: &[Piece<&[u8]>]) -> bool {
         let mut now = vec![0; pieces.iter().map(|piece| piece.bytes.len()).sum()];
         let mut rest = &mut *now;
         let parts = pieces.iter().map(|piece| {
@@ -144,7 +146,7 @@ impl Checker {
 
     /// The difference between a piece and the present content. None if there is none, or the memory cannot be read any
     /// more.
-    fn change(&self, piece: &Piece) -> Option<Change> {
+    fn change(&self, piece: &Piece<&[u8]>) -> Option<Change> {
         let mut room = [0; WATCHED as usize];
         let now = room.get_mut(..piece.bytes.len())?;
         if self.read(piece.place, now) && now == piece.bytes {

@@ -65,7 +65,7 @@ impl Checker {
     }
 
     /// These requests were posted. Some of them may bind windows.
-    pub(crate) fn bound(&self, device: &Arc<Device>, posted: &[Posted]) {
+    pub(super) fn bound(&self, device: &Arc<Device>, posted: &[Posted]) {
         let binds = posted.iter().filter_map(|it| Some((it, it.binds?)));
         binds.for_each(|(it, bind)| self.attempt(|| self.bound_by(device, it, &bind)));
     }

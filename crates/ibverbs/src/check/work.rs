@@ -9,98 +9,153 @@ use transom_check::ledger::{Bind, Buffer, Completed, Posted};
 use transom_device::operation::Operation;
 use transom_device::qp::QpState;
 use transom_device::queue::{LocalOp, SendOp, Sge};
+use transom_host::device::Device;
 use transom_host::objects::QueuePair;
 use transom_system::rehearsal;
 
-use super::{Checker, events};
+use super::{Checker, events, id_of};
 use crate::site;
 
 impl Checker {
+    /// Requests are about to be posted to the send queue of a queue pair. Returns whether [`Checker::posted`] must hear
+    /// of them even if the queue pair takes them all.
+    pub(crate) fn sends<I: Iterator<Item = Posted>>(
+        &self,
+        device: usize,
+        address: usize,
+        described: impl FnOnce(Call) -> I,
+    ) -> bool {
+        self.tell_of_call(|ledger, call| {
+            let mut posted = ledger.take_room();
+            posted.extend(described(*call));
+            self.locate(ledger, device, &mut posted);
+            let has_more = posted.iter().any(|it| it.is_target || it.binds.is_some());
+            let is_told = ledger.sends_posted(address, &mut posted);
+            ledger.keep_room(posted);
+            has_more || is_told
+        })
+    }
+
     /// A queue pair took the first `taken` of these requests. The ledger knows all of them already.
     pub(crate) fn posted(
         &self,
+        device: &Arc<Device>,
         address: usize,
-        requests: &[Posted],
+        requests: &mut [Posted],
         taken: usize,
         answer: c_int,
-        call: &Call,
     ) {
-        let (taken, refused) = requests.split_at(taken);
+        let (taken, refused) = requests.split_at_mut(taken);
         self.tell(|ledger| {
             ledger.sends_refused(address, refused);
             ledger.sends_taken(address, taken);
         });
         if answer == libc::ENOMEM {
-            self.send_queue_full(address, call);
+            self.send_queue_full(address);
         }
         if taken.iter().any(|it| it.is_target) {
-            self.returned(address, taken);
+            self.returned(device, address, taken);
         }
+        self.bound(device, taken);
     }
 
     /// A post had no room. In ERR and SQE each request has a completion, so that no queue stays full.
-    fn send_queue_full(&self, address: usize, call: &Call) {
+    fn send_queue_full(&self, address: usize) {
         let pair = self.pairs.lock().get(&address).and_then(Weak::upgrade);
         let ends = |pair: &Arc<QueuePair>| {
             matches!(pair.summary().gate().state, QpState::Error | QpState::Sqe)
         };
         if let Some(pair) = pair.filter(|pair| !ends(pair)) {
             let places = pair.send_places();
-            self.tell(|ledger| ledger.send_queue_full(address, places, call));
+            self.tell_of_call(|ledger, call| ledger.send_queue_full(address, places, call));
         }
     }
 
     /// These requests were posted to a queue pair, and some return data. If the device has carried out all by now, what
     /// they have returned may not change any more.
-    fn returned(&self, address: usize, taken: &[Posted]) {
+    fn returned(&self, device: &Arc<Device>, address: usize, taken: &mut [Posted]) {
         let pair = self.pairs.lock().get(&address).and_then(Weak::upgrade);
         if pair.is_some_and(|pair| pair.sends_under_way() == 0) {
             self.tell(|ledger| {
+                ledger.locate(id_of(device), taken);
                 ledger.returned(address, taken, |at, bytes| self.read(at, bytes));
             });
         }
     }
 
     /// Receives are about to be posted to a queue pair. If it has none, messages may have waited for them.
-    pub(crate) fn receives_posted(&self, address: usize, requests: &[Posted]) {
-        let had_none = self.tell(|ledger| ledger.receives_posted(address, requests));
-        let (true, Some(first)) = (had_none, requests.first()) else { return };
-        let pair = self.pairs.lock().get(&address).and_then(Weak::upgrade);
-        if let Some(pair) = pair {
-            let times = pair.ran_dry().times;
-            self.tell(|ledger| ledger.receive_was_late(address, times, &first.call));
-        }
-    }
-
-    /// Posts these requests, all or none, to a queue pair on a device.
-    pub(crate) fn posting<E: Copy + Into<c_int>>(
+    pub(crate) fn receives<I: Iterator<Item = Posted>>(
         &self,
         device: usize,
         address: usize,
-        requests: &mut [Posted],
-        call: &Call,
+        described: impl FnOnce(Call) -> I,
+    ) {
+        let late = self.tell_of_call(|ledger, call| {
+            let mut posted = ledger.take_room();
+            posted.extend(described(*call));
+            self.locate(ledger, device, &mut posted);
+            let is_first = !posted.is_empty() && ledger.receives_posted(address, &mut posted);
+            ledger.keep_room(posted);
+            is_first.then_some(*call)
+        });
+        let Some(call) = late else { return };
+        let pair = self.pairs.lock().get(&address).and_then(Weak::upgrade);
+        if let Some(times @ 1..) = pair.map(|pair| pair.ran_dry().times) {
+            self.tell(|ledger| ledger.receive_was_late(address, times, &call));
+        }
+    }
+
+    /// Receives are about to be posted to a shared receive queue.
+    pub(crate) fn shared_receives<I: Iterator<Item = Posted>>(
+        &self,
+        device: usize,
+        address: usize,
+        described: impl FnOnce(Call) -> I,
+    ) {
+        self.tell_of_call(|ledger, call| {
+            let mut posted = ledger.take_room();
+            posted.extend(described(*call));
+            self.locate(ledger, device, &mut posted);
+            ledger.shared_receives_posted(address, &mut posted);
+            ledger.keep_room(posted);
+        });
+    }
+
+    /// Posts these requests, all or none, to a queue pair on a device.
+    pub(crate) fn posting<E: Copy + Into<c_int>, I: Iterator<Item = Posted>>(
+        &self,
+        device: &Arc<Device>,
+        address: usize,
+        described: impl Fn(Call) -> I,
         post: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        self.locate(device, requests);
-        self.tell(|ledger| ledger.sends_posted(address, requests));
+        let is_told = self.sends(id_of(device), address, &described);
         let answer = post();
-        let taken = if answer.is_ok() { requests.len() } else { 0 };
-        let errno = answer.err().map_or(0, E::into);
-        self.posted(address, requests, taken, errno, call);
+        if is_told || answer.is_err() {
+            let mut requests: Vec<_> = described(self.call()).collect();
+            let taken = if answer.is_ok() { requests.len() } else { 0 };
+            let errno = answer.err().map_or(0, E::into);
+            self.posted(device, address, &mut requests, taken, errno);
+        }
         answer
     }
 
     /// The program polls, and gets these completions. `is_empty` says that it sees that there are no more.
     pub(crate) fn polled(&self, queue: usize, completions: &[ibv_wc], is_empty: bool) {
-        let completed: Vec<_> = completions.iter().map(|wc| completed(queue, wc)).collect();
-        let has_failed = completed.iter().any(|it| it.has_failed);
-        let is_named = has_failed || (is_empty && self.sleepers.has_channels());
-        let call = if is_named { self.call() } else { site::thread_only() };
-        let watched = self.tell(|ledger| {
-            ledger.queue_polled(queue, completed.len(), is_empty, &call);
-            ledger.polled(&completed, &call)
+        let is_named =
+            completions.iter().any(has_failed) || (is_empty && self.sleepers.has_channels());
+        self.attempt(|| {
+            let call = if is_named { site::call() } else { site::thread_only() };
+            let watched = self.told(
+                |_| true,
+                |ledger| {
+                    ledger.queue_polled(queue, completions.len(), is_empty, &call);
+                    let completed = completions.iter().map(|wc| completed(queue, wc));
+                    ledger.polled(completed, &call, |posted| self.is_unchanged(posted))
+                },
+            );
+            self.compare(&watched);
         });
-        self.attempt(|| self.compare(&watched));
     }
 
     /// Polls while no other thread polls.
@@ -119,6 +174,11 @@ const REFUSED: [ibv_wc_status; 5] = [
     IBV_WC_REM_ACCESS_ERR,
 ];
 
+/// Whether a request failed for its own reason.
+fn has_failed(wc: &ibv_wc) -> bool {
+    !matches!(wc.status, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR)
+}
+
 fn completed(queue: usize, wc: &ibv_wc) -> Completed {
     Completed {
         queue,
@@ -127,7 +187,7 @@ fn completed(queue: usize, wc: &ibv_wc) -> Completed {
         is_receive: wc.opcode & IBV_WC_RECV != 0,
         bytes: wc.byte_len.into(),
         is_success: wc.status == IBV_WC_SUCCESS,
-        has_failed: !matches!(wc.status, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR),
+        has_failed: has_failed(wc),
         refused: REFUSED.contains(&wc.status).then(|| events::name_of(wc.status)),
     }
 }

@@ -29,7 +29,7 @@ unsafe extern "C" fn post_send_here(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    posts(|device, call| unsafe { checked::sends(wr, device, call) });
+    posts(|call| unsafe { checked::sends(wr, 0, call) });
     // SAFETY: as above.
     unsafe { watched::post_send(qp, wr, bad) }
 }
@@ -50,10 +50,10 @@ unsafe extern "C" fn bind_mw_here(
 }
 
 /// The program posts these requests. Some of them may bind windows.
-pub(crate) fn posts(described: impl FnOnce(usize, &Call) -> Vec<Posted>) {
+pub(crate) fn posts<I: Iterator<Item = Posted>>(described: impl FnOnce(Call) -> I) {
     let Some(auditor) = on() else { return };
-    let requests = described(0, &Call::default());
-    let mut keys = requests.iter().filter_map(|it| it.binds).map(|bind| bind.key).peekable();
+    let mut keys =
+        described(Call::default()).filter_map(|it| it.binds).map(|bind| bind.key).peekable();
     if keys.peek().is_some() {
         auditor.binds(keys, &site::call());
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use transom_thread::uncancelled;
 
 use super::pipe::{PLACES, ROOM, Round};
-use super::{Copier, Source, find_here};
+use super::{Copier, Readable, Source, find_here};
 use crate::fork::Owner;
 use crate::sanitizers;
 
@@ -53,6 +53,31 @@ impl Reader {
         let mut parts = [Part::new(place, bytes)];
         self.read_all(&mut parts);
         parts[0].is_read
+    }
+
+    /// Reads shared memory, which takes no system call. Of other memory it reads nothing, and says no.
+    #[inline]
+    pub fn read_shared(&self, place: u64, bytes: &mut [u8]) -> bool {
+        let length = bytes.len() as u64;
+        find_here(place, length).is_some_and(|first| {
+            // SAFETY: as in `Side::resolved`.
+            let from = unsafe { Readable::shared(first.as_ptr(), length) };
+            self.copier.copy(bytes.into(), Source::Own(from), length).is_ok()
+        })
+    }
+
+    /// Whether shared memory has this content. Of other memory it says no.
+    #[inline]
+    pub fn is_shared_with(&self, place: u64, content: &[u8]) -> bool {
+        if let Some(room) = [0; 32].get_mut(..content.len()) {
+            return self.read_shared(place, room) && room == content;
+        }
+        let mut room = [0; 1024];
+        let mut places = (place..).step_by(room.len());
+        content.chunks(room.len()).all(|content| {
+            let now = &mut room[..content.len()];
+            places.next().is_some_and(|place| self.read_shared(place, now)) && now == content
+        })
     }
 
     /// Reads these parts.

@@ -29,27 +29,29 @@ fn register(ledger: &mut Ledger, device: usize, key: u32, is_open: bool) {
     ledger.registered(device, key, region);
 }
 
+/// The address, the offset and the length of each piece of a request's sample.
+fn places(posted: &Posted) -> Vec<(u64, u64, usize)> {
+    posted.pieces().map(|it| (it.at, it.offset, it.bytes.len())).collect()
+}
+
 /// Posts a send whose source is watched.
 fn watched(ledger: &mut Ledger) -> Posted {
     let mut posted = [send(1, true)];
     ledger.locate(DEVICE, &mut posted);
-    let pieces = posted[0].watched();
-    assert_eq!((pieces[0].at, pieces[0].bytes.len()), (0x1_0000, 64));
-    posted[0].sample = Some(ledger.sample(pieces));
+    ledger.sample(&mut posted);
+    assert_eq!(places(&posted[0]), [(0x1_0000, 0, 64)]);
     post(ledger, &posted);
     let [posted] = posted;
     posted
 }
 
 fn receive(ledger: &mut Ledger, address: u64) -> Posted {
-    let buffers = vec![Buffer::new(9, address, 64)];
+    let buffers = [Buffer::new(9, address, 64)].into_iter().collect();
     let (is_target, is_receive) = (true, true);
     let mut posted = [Posted { what: "receive", is_target, is_receive, buffers, ..send(2, true) }];
     ledger.locate(DEVICE, &mut posted);
-    if ledger.is_watched(&posted[0]) {
-        posted[0].sample = Some(ledger.sample(posted[0].watched()));
-    }
-    ledger.receives_posted(QP, &posted);
+    ledger.sample(&mut posted);
+    ledger.receives_posted(QP, &mut posted.to_vec());
     let [posted] = posted;
     posted
 }
@@ -61,7 +63,7 @@ fn a_source_is_changed_by_the_program_unless_somebody_else_may_write_there() {
     for (is_open, kind) in [(false, Kind::SourceChanged), (true, Kind::SourceRaced)] {
         let mut ledger = with_region(is_open);
         watched(&mut ledger);
-        let ended = ledger.polled(&[completed(1, false)], &at(25));
+        let ended = poll(&mut ledger, &[completed(1, false)], &at(25));
         ledger.changed(&ended[0], change, &at(25));
         let mistakes = ledger.take();
         assert_eq!(mistakes[0].kind, kind);
@@ -75,7 +77,7 @@ fn a_source_is_changed_by_the_program_unless_somebody_else_may_write_there() {
         receive(&mut ledger, 0x5020);
         let posted = watched(&mut ledger);
         if polled_first {
-            ledger.polled(&[Completed { is_receive: true, ..completed(2, false) }], &at(24));
+            poll(&mut ledger, &[Completed { is_receive: true, ..completed(2, false) }], &at(24));
         }
         ledger.changed(&posted, change, &at(25));
         assert_eq!(ledger.take(), []);
@@ -88,19 +90,19 @@ fn what_failed_is_not_compared() {
     let mut ledger = with_region(false);
     watched(&mut ledger);
     let failed = Completed { is_success: false, ..completed(1, false) };
-    assert_eq!(ledger.polled(&[failed], &at(25)), []);
+    assert_eq!(poll(&mut ledger, &[failed], &at(25)), []);
 }
 
 /// Rule: CHK-60
 #[test]
 fn of_a_long_source_both_ends_are_watched() {
     let ledger = with_region(false);
-    let buffers = vec![Buffer::new(9, 0x5000, 0x800), Buffer::new(9, 0x5100, 0xf00)];
+    let buffers =
+        [Buffer::new(9, 0x5000, 0x800), Buffer::new(9, 0x5100, 0xf00)].into_iter().collect();
     let mut posted = [Posted { buffers, ..send(1, true) }];
     ledger.locate(DEVICE, &mut posted);
-    let pieces = posted[0].watched();
-    let places: Vec<_> = pieces.iter().map(|it| (it.at, it.offset, it.bytes.len())).collect();
-    assert_eq!(places, [(0x1_0000, 0, 0x800), (0x1_0800, 0xf00, 0x800)]);
+    ledger.sample(&mut posted);
+    assert_eq!(places(&posted[0]), [(0x1_0000, 0, 0x800), (0x1_0800, 0xf00, 0x800)]);
 }
 
 /// Rules: CHK-63, CHK-65
@@ -145,7 +147,7 @@ fn a_request_posted_after_the_device_was_asked_is_not_taken_for_one_under_way() 
 fn reads_of_different_memory_do_not_share_a_buffer() {
     let mut ledger = with_region(false);
     let mut read = |wr_id, from| {
-        let buffers = vec![Buffer::new(9, 0x5000, 64)];
+        let buffers = [Buffer::new(9, 0x5000, 64)].into_iter().collect();
         let (is_target, remote) = (true, Some((3, from)));
         let mut posted = [Posted { what: "READ", is_target, remote, buffers, ..send(wr_id, true) }];
         ledger.locate(DEVICE, &mut posted);
@@ -286,7 +288,7 @@ fn a_key_of_a_failed_bind_may_come_again_as_that_of_a_region() {
     let bind = Bind { device: DEVICE, key: 0x77, rights: Rights::default(), is_type1: false };
     let mut ledger = with_region(false);
     post(&mut ledger, &[Posted { binds: Some(bind), ..send(1, true) }]);
-    ledger.polled(&[completed(1, true)], &at(25));
+    poll(&mut ledger, &[completed(1, true)], &at(25));
     ledger.peer_uses(DEVICE, 0x77, Rights::default());
     assert_eq!(kinds(&mut ledger), [Kind::FailedBindUsed]);
     ledger.granted(DEVICE, 0x77, Thing::Region, Rights::default(), &at(26));
@@ -309,7 +311,7 @@ fn who_counts_completions_need_not_poll() {
 fn of_two_reads_of_one_number_each_has_its_own_bytes() {
     let mut ledger = with_region(false);
     let posted = [0x5000, 0x5100].map(|address| {
-        let buffers = vec![Buffer::new(9, address, 64)];
+        let buffers = [Buffer::new(9, address, 64)].into_iter().collect();
         let mut posted = [Posted { what: "READ", is_target: true, buffers, ..send(1, true) }];
         ledger.locate(DEVICE, &mut posted);
         post(&mut ledger, &posted);
@@ -322,7 +324,7 @@ fn of_two_reads_of_one_number_each_has_its_own_bytes() {
 
 /// Posts a READ into the region that is carried out at once.
 fn read(ledger: &mut Ledger, wr_id: u64, address: u64) {
-    let buffers = vec![Buffer::new(9, address, 64)];
+    let buffers = [Buffer::new(9, address, 64)].into_iter().collect();
     let (is_target, remote) = (true, Some((3, 0x100)));
     let mut posted = [Posted { what: "READ", is_target, remote, buffers, ..send(wr_id, true) }];
     ledger.locate(DEVICE, &mut posted);
@@ -334,7 +336,7 @@ const CHANGE: Change = Change { first: 3, count: 2 };
 
 /// What is said of the requests that end by a completion, if they have changed.
 fn said_of(ledger: &mut Ledger, ended: Completed) -> Vec<(Kind, String)> {
-    let ended = ledger.polled(&[ended], &at(25));
+    let ended = poll(ledger, &[ended], &at(25));
     ended.iter().for_each(|it| ledger.changed(it, CHANGE, &at(25)));
     ledger.take().into_iter().map(|it| (it.kind, it.says)).collect()
 }
@@ -363,7 +365,7 @@ fn what_others_may_have_written_over_a_read_is_not_compared() {
     read(&mut ledger, 1, 0x5000);
     receive(&mut ledger, 0x5000);
     let received = Completed { is_receive: true, ..completed(2, false) };
-    ledger.polled(&[received], &at(24));
+    poll(&mut ledger, &[received], &at(24));
     assert_eq!(said_of(&mut ledger, completed(1, false)), []);
     // A peer may have written there, by a region that has ended meanwhile.
     let mut ledger = with_region(false);
@@ -395,11 +397,11 @@ fn what_others_may_have_written_over_a_read_is_not_compared() {
 #[test]
 fn a_read_that_was_polled_before_its_sample_is_not_compared() {
     let mut ledger = with_region(false);
-    let buffers = vec![Buffer::new(9, 0x5000, 64)];
+    let buffers = [Buffer::new(9, 0x5000, 64)].into_iter().collect();
     let mut posted = [Posted { what: "READ", is_target: true, buffers, ..send(1, true) }];
     ledger.locate(DEVICE, &mut posted);
     post(&mut ledger, &posted);
-    assert_eq!(ledger.polled(&[completed(1, false)], &at(25)), []);
+    assert_eq!(poll(&mut ledger, &[completed(1, false)], &at(25)), []);
     ledger.returned(QP, &posted, |_, _| true);
     read(&mut ledger, 2, 0x5000);
     assert_eq!(said_of(&mut ledger, completed(2, false)).len(), 1);
@@ -418,15 +420,13 @@ fn of_a_receive_only_what_lies_behind_its_message_is_compared() {
     }
     let mut ledger = with_region(false);
     receive(&mut ledger, 0x5000);
-    let ended = ledger.polled(&[received(40)], &at(25));
-    let pieces = &ended[0].sample.as_ref().unwrap().pieces;
-    let places: Vec<_> = pieces.iter().map(|it| (it.at, it.offset, it.bytes.len())).collect();
-    assert_eq!(places, [(0x1_0028, 40, 24)]);
+    let ended = poll(&mut ledger, &[received(40)], &at(25));
+    assert_eq!(places(&ended[0]), [(0x1_0028, 40, 24)]);
     // Two receives have one buffer.
     let mut ledger = with_region(false);
     receive(&mut ledger, 0x5000);
     let next = receive(&mut ledger, 0x5000);
-    assert!(!ledger.is_watched(&next));
+    assert_eq!(next.sample, None);
 }
 
 /// A second queue pair to the same peer as the first one, or to another.
@@ -443,7 +443,7 @@ const PEER: Peer = Peer { gid: [1; 16], slot: 3 };
 
 fn write(ledger: &mut Ledger, pair: usize, key: u32, address: u64) -> Vec<Kind> {
     let posted = [Posted { what: "WRITE", remote: Some((key, address)), ..send(1, true) }];
-    ledger.sends_posted(pair, &posted);
+    ledger.sends_posted(pair, &mut posted.to_vec());
     kinds(ledger)
 }
 
@@ -469,8 +469,8 @@ fn writes_of_two_queue_pairs_to_the_same_bytes_are_unordered() {
 fn a_write_that_has_ended_comes_before_any_later_one() {
     type End = fn(&mut Ledger);
     let ends: [End; 4] = [
-        |ledger| _ = ledger.polled(&[completed(1, false)], &at(25)),
-        |ledger| _ = ledger.polled(&[completed(1, true)], &at(25)),
+        |ledger| _ = poll(ledger, &[completed(1, false)], &at(25)),
+        |ledger| _ = poll(ledger, &[completed(1, true)], &at(25)),
         |ledger| {
             let posted = [Posted { remote: Some((9, 0x1000)), ..send(1, true) }];
             ledger.sends_refused(QP, &posted);
