@@ -1,7 +1,7 @@
 //! The port of this process's device: its addresses, and the wire link. The wire link opens when something first goes
 //! over it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -21,7 +21,7 @@ use transom_wire::packet::PORT;
 
 use crate::faults::Outages;
 use crate::udp::PortError;
-use crate::wire::{Instruments, Network, Observer, Path, Wire};
+use crate::wire::{Instruments, Network, NoRoom, Observer, Path, Wire};
 
 /// The message about a process that has a slot in this network namespace and is not in the registry.
 const OTHER_REGISTRY: &str = "\
@@ -56,7 +56,8 @@ pub struct DevicePort {
     /// A queue pair may receive datagrams from other hosts.
     expects_datagrams: AtomicBool,
     /// The groups whose datagrams the networks have to bring. Lock order: this lock comes before that of the addresses.
-    groups: Mutex<HashSet<GroupGid>>,
+    /// Each with the interfaces that it has been joined on. An address may go from one before the group is left.
+    groups: Mutex<HashMap<GroupGid, BTreeSet<u32>>>,
 }
 
 /// Tells the program that its network access depends on another user.
@@ -199,7 +200,8 @@ impl DevicePort {
             if self.expects_datagrams.load(Acquire) {
                 self.expect_datagrams();
             }
-            self.join_networks();
+            // No call waits for this one. The program has been told.
+            let _ = self.join_networks();
         }
         Ok(changes)
     }
@@ -209,28 +211,41 @@ impl DevicePort {
         if !leaves_host(&group) && self.addresses().has_network() {
             warn!(group = %ip(&group), "its scope is one interface: it ends at this host");
         }
-        self.groups.lock().insert(group);
+        self.groups.lock().entry(group).or_default();
     }
 
     /// Makes the networks bring the groups' datagrams. Call it for a new group, for a new address, or once the wire
     /// link is open.
-    pub fn join_networks(&self) {
-        let Some(wire) = self.wire() else { return };
-        let groups = self.groups.lock();
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the kernel lets the socket join no more groups. Some of these groups end at this host then, and
+    /// the program is told.
+    pub fn join_networks(&self) -> Result<(), NoRoom> {
+        let Some(wire) = self.wire() else { return Ok(()) };
+        let mut joined = Ok(());
+        let mut groups = self.groups.lock();
         let addresses = self.addresses();
-        for group in groups.iter().filter(|group| leaves_host(group)).map(ip) {
-            addresses.networks(group.is_ipv4()).for_each(|network| wire.join(group, network));
+        for (gid, interfaces) in groups.iter_mut().filter(|(group, _)| leaves_host(group)) {
+            let group = ip(gid);
+            for network in addresses.networks(group.is_ipv4()) {
+                match wire.join(group, network) {
+                    Ok(()) => drop(interfaces.insert(network)),
+                    Err(error) => joined = Err(error),
+                }
+            }
         }
+        joined.inspect_err(|error| {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| say(format_args!("{error}")));
+        })
     }
 
     /// No queue pair is in the group any more.
     pub fn remove_group(&self, group: &GroupGid) {
-        let mut groups = self.groups.lock();
-        groups.remove(group);
-        let leaves = leaves_host(group) && !self.process.is_inherited();
-        let Some(wire) = self.wire().filter(|_| leaves) else { return };
-        let group = ip(group);
-        self.addresses().networks(group.is_ipv4()).for_each(|it| wire.leave(group, it));
+        let joined = self.groups.lock().remove(group).unwrap_or_default();
+        let Some(wire) = self.wire().filter(|_| !self.process.is_inherited()) else { return };
+        joined.into_iter().for_each(|interface| wire.leave(ip(group), interface));
     }
 
     /// Leaves the port to the process that this one was forked from.
@@ -288,7 +303,8 @@ impl DevicePort {
                 }
                 // The background thread has to listen to it too.
                 self.process.wake();
-                self.join_networks();
+                // The wire is open all the same. The program has been told.
+                let _ = self.join_networks();
                 Ok(())
             }
             Err(error) => {

@@ -46,6 +46,6 @@ pub use ring::MAX_PAYLOAD;
 pub use sender_buffer::{MAX_COPIED, Reference, SenderBuffer};
 pub use watched::Watched;
 pub use wire::{
-    BurstBuffer, Filling, Instruments, Messenger, Network, Observer, Path, Receiver, Reception,
-    Run, TooLong, Wire,
+    BurstBuffer, Filling, Instruments, Messenger, Network, NoRoom, Observer, Path, Receiver,
+    Reception, Run, TooLong, Wire,
 };

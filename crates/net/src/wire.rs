@@ -100,6 +100,14 @@ impl Share {
     }
 }
 
+/// The kernel lets a socket join no more multicast groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no room for another multicast group of the network: its datagrams from other hosts do not come. Raise \
+     net.ipv4.igmp_max_memberships (IPv4) or net.core.optmem_max (IPv6)"
+)]
+pub struct NoRoom;
+
 impl Wire {
     /// Opens the port for the process that has a slot in the registry.
     ///
@@ -200,11 +208,18 @@ impl Wire {
         (changed || !dead.is_empty()).then_some(dead)
     }
 
-    /// Makes a group's datagrams on an interface come here. If that is impossible, the group ends at this host.
-    pub fn join(&self, group: IpAddr, interface: u32) {
-        if let Err(error) = self.port.join(group, interface) {
-            warn!(%group, interface, %error, "the group ends at this host");
+    /// Makes a group's datagrams on an interface come here. If the interface cannot, the group ends at this host.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the kernel lets the socket join no more groups.
+    pub fn join(&self, group: IpAddr, interface: u32) -> Result<(), NoRoom> {
+        let Err(error) = self.port.join(group, interface) else { return Ok(()) };
+        match error.raw_os_error() {
+            Some(libc::ENOBUFS | libc::ENOMEM) => return Err(NoRoom),
+            _ => warn!(%group, interface, %error, "the group ends at this host"),
         }
+        Ok(())
     }
 
     /// Ends [`Wire::join`].

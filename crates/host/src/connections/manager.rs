@@ -152,6 +152,8 @@ impl Manager {
     }
 
     pub(super) fn on_deadline(&mut self, now: u64) {
+        // The answer that is waited for may have been handed on to this process.
+        self.look();
         self.exchange.send_rest();
         for request in self.exchange.take_started(&self.ports.table) {
             self.handle(&request);

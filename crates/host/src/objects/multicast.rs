@@ -27,7 +27,7 @@ type Members = Arc<[Weak<QueuePair>]>;
 /// Why a queue pair cannot join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// No more groups, no more members, or no memory for one: `ENOMEM`.
+    /// No more groups, here or in the kernel, no more members, or no memory for one: `ENOMEM`.
     #[error("no more groups, no more members, or no memory for one")]
     Full,
     /// The device belongs to the process that this one was forked from: `EIO`.
@@ -75,8 +75,11 @@ impl Groups {
         self.count(groups.len());
         port.add_group(group);
         drop(groups);
-        port.join_networks();
-        Ok(())
+        port.join_networks().map_err(|_| {
+            // Another thread may have taken it out again.
+            let _ = self.leave(port, group, qp);
+            JoinError::Full
+        })
     }
 
     /// Ends a membership.

@@ -1,6 +1,6 @@
 //! Addresses come and go while a device is open: what programs are told, and what the port then says.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use transom_abi::*;
 use transom_conformance::datagrams::*;
@@ -127,6 +127,39 @@ fn groups_and_datagrams_come_by_addresses_that_come_later() {
             assert_eq!(joined(), [false, false]);
         },
     );
+}
+
+/// The kernel lets one socket join 20 groups of IPv4. A further one is refused, and not left without its datagrams.
+/// Rules: UD-07
+#[test]
+fn a_group_that_the_kernel_has_no_room_for_is_refused() {
+    let path = path_of!("a_group_that_the_kernel_has_no_room_for_is_refused");
+    alone(path, Way::Namespace, || {
+        let contexts = Contexts::new();
+        ip("address add 10.9.0.1/24 dev near");
+        contexts.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
+        let most = std::fs::read_to_string("/proc/sys/net/ipv4/igmp_max_memberships");
+        let most: u8 = most.expect("a limit").trim().parse().expect("a number");
+        let qp = ud_qp(&contexts.0[0]);
+        let attach = |number: u8| {
+            let raw = Ipv4Addr::new(239, 9, 0, number).to_ipv6_mapped().octets();
+            // SAFETY: a queue pair of this test.
+            unsafe { ibv_attach_mcast(qp, &ibv_gid { raw }, 0) }
+        };
+        let joined = |number: u8| joined("igmp", &format!("{number:02X}0009EF"));
+        assert!((0..most).all(|number| attach(number) == 0 && joined(number)));
+        assert_eq!((attach(most), joined(most)), (libc::ENOMEM, false));
+        // An address that goes takes no membership along, and leaves none behind.
+        ip("address del 10.9.0.1/24 dev near");
+        contexts.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ERR]);
+        let raw = Ipv4Addr::new(239, 9, 0, 0).to_ipv6_mapped().octets();
+        // SAFETY: as above.
+        assert_eq!(unsafe { ibv_detach_mcast(qp, &ibv_gid { raw }, 0) }, 0);
+        assert!(!joined(0));
+        assert_eq!((attach(most), attach(0)), (0, 0), "there is no network");
+        // SAFETY: as above.
+        assert_eq!(unsafe { ibv_destroy_qp(qp) }, libc::EBUSY);
+    });
 }
 
 /// Whether the kernel has joined a group, as it writes it in one of its lists.
