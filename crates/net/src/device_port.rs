@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Once, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -16,7 +16,7 @@ use transom_system::addresses::{
     Addresses, Changes, GroupGid, Unreachable, check_reachable, ip, is_interface, is_multicast,
     leaves_host, path_mtu,
 };
-use transom_system::{ThisProcess, say};
+use transom_system::{ThisProcess, clock, say};
 use transom_wire::packet::PORT;
 
 use crate::faults::Outages;
@@ -51,6 +51,8 @@ pub struct DevicePort {
     /// The wire link. It opens when something first goes over it.
     wire: OnceLock<Arc<Wire>>,
     opening: Mutex<()>,
+    /// When it could not be opened for a datagram; see [`DevicePort::open_wire_for_datagram`].
+    failed: AtomicU64,
     /// The device has failed.
     closed: AtomicBool,
     /// A queue pair may receive datagrams from other hosts.
@@ -59,6 +61,9 @@ pub struct DevicePort {
     /// Each with the interfaces that it has been joined on. An address may go from one before the group is left.
     groups: Mutex<HashMap<GroupGid, BTreeSet<u32>>>,
 }
+
+/// For how long datagrams do not try to open the wire link after that failed, in nanoseconds.
+const MOMENT: u64 = 100_000_000;
 
 /// Tells the program that its network access depends on another user.
 fn tell_of_holder(user: u32) {
@@ -94,6 +99,7 @@ impl DevicePort {
             addresses: RwLock::new(addresses),
             wire: OnceLock::new(),
             opening: Mutex::default(),
+            failed: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             expects_datagrams: AtomicBool::new(false),
             groups: Mutex::default(),
@@ -279,6 +285,22 @@ impl DevicePort {
             network: self.options.network.clone(),
             wake: self.process.wake_descriptor().map_err(PortError::new)?,
         })
+    }
+
+    /// Whether the wire link is open for a datagram. If it cannot be opened, the next datagrams within a moment do not
+    /// try: a program may send any number, and each try asks the kernel hundreds of times.
+    pub fn open_wire_for_datagram(&self) -> bool {
+        let now = clock::steady();
+        let failed = self.failed.load(Relaxed);
+        let is_open = self.wire.get().is_some();
+        if is_open || (failed != 0 && now.saturating_sub(failed) < MOMENT) {
+            return is_open;
+        }
+        let opened = self.open_wire().is_ok();
+        if !opened {
+            self.failed.store(now, Relaxed);
+        }
+        opened
     }
 
     /// Opens the wire link if it is not open. If that fails, the error is the system's error number, and the program is

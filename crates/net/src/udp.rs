@@ -238,9 +238,10 @@ impl Port {
         self.counters
     }
 
-    /// Another process of the port was killed, so it could not leave the port itself.
-    fn bury(&self, who: Announcer) {
-        self.steering.bury(who, &self.socket);
+    /// Another process of the port was killed, so it could not leave the port itself. False if its socket is still
+    /// there.
+    fn bury(&self, who: Announcer, ended: Instant) -> bool {
+        self.steering.bury(who, ended, &self.socket)
     }
 
     /// Asks the other user who has the port to pass requests for a service on to this process, until the announcement

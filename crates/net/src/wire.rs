@@ -201,7 +201,7 @@ impl Wire {
     /// those that have ended.
     pub fn look_after(&self, others: &mut Others, ended: bool) -> Option<Vec<Announcer>> {
         let mut dead = Vec::new();
-        if ended {
+        if ended || others.patience().is_some() {
             others.bury(&self.port, &mut dead);
         }
         let changed = others.watch(&self.port, &mut dead);

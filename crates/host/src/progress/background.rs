@@ -236,8 +236,9 @@ impl Background {
         let of_waiting = wire.and_then(|wire| wire.watch(self.program_polls));
         let of_faults = wire.and_then(|wire| wire.deadline()).map(left);
         let of_tools = self.leases.deadline().map(left);
+        let of_ended = self.others.patience().map(|time| time.as_nanos() as u64);
         let all = [of_progress, of_polling, of_unreached, of_waiting, of_faults, of_tools];
-        all.into_iter().flatten().min()
+        all.into_iter().flatten().chain(of_ended).min()
     }
 
     /// Sleeps until the pipe, a change of addresses, the end of a peer or another process of the port,

@@ -4,6 +4,7 @@
 //! Usually that one hands them on and begins a round. But it may be stopped, so somebody must notice without a packet.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::protection::Announcer;
@@ -11,12 +12,18 @@ use transom_system::registry::Life;
 
 use super::Port;
 
+/// When to look again whether the socket of a process that has ended is gone.
+const AGAIN: Duration = Duration::from_millis(1);
+
 /// The other processes that have the port, as this one watches them, whatever their PID namespaces.
 #[derive(Default)]
 pub struct Others {
     /// The last change of the table that this process has seen.
     change: Option<u32>,
     watched: Vec<Life>,
+    /// Those that have ended, and when that was noticed. A child may keep the socket of one for a while. The kernel tells
+    /// nobody when the socket goes, so they are looked at again.
+    ended: Vec<(Announcer, Instant)>,
     /// Only a guest has it. It hangs up when a process of the user who has the port leaves it.
     holder: Option<OwnedFd>,
 }
@@ -47,7 +54,8 @@ impl Others {
         match registry.watch(who) {
             Ok(Some(life)) => self.watched.push(life),
             Ok(None) => {
-                port.bury(who);
+                self.ended.push((who, Instant::now()));
+                self.bury_ended(port);
                 dead.push(who);
             }
             // Packets that go astray will tell of its end.
@@ -68,9 +76,19 @@ impl Others {
             port.succeed();
         }
         for life in self.watched.extract_if(.., |life| life.has_ended()) {
-            port.bury(life.process());
+            self.ended.push((life.process(), Instant::now()));
             dead.push(life.process());
         }
+        self.bury_ended(port);
+    }
+
+    fn bury_ended(&mut self, port: &Port) {
+        self.ended.retain(|(who, noticed)| !port.bury(*who, *noticed));
+    }
+
+    /// How long the caller may wait until it calls [`Others::bury`] again, though no descriptor tells it to.
+    pub fn patience(&self) -> Option<Duration> {
+        (!self.ended.is_empty()).then_some(AGAIN)
     }
 }
 

@@ -60,18 +60,18 @@ const LINGERS: Duration = Duration::from_millis(300);
 /// For this time we read the list again and again. Usually the socket leaves it within microseconds.
 const AT_ONCE: Duration = Duration::from_millis(2);
 
-/// Waits until a socket has left the kernel's list. A process that ends closes its files one by one, and may close the
-/// pipe that tells of its end before the socket. A round that begins in between finds the old order.
-fn wait_until_unlisted(inode: u64) {
-    let since = Instant::now();
-    while is_listed(inode) && since.elapsed() < LINGERS {
-        if since.elapsed() < AT_ONCE {
-            std::thread::yield_now();
-        } else {
-            // Its process does not run, and the kernel tells nobody when the list changes.
-            std::thread::sleep(Duration::from_millis(1));
+/// Whether a socket has left the kernel's list since its process ended. A process that ends closes its files one by
+/// one, and may close the pipe that tells of its end before the socket. A round that begins in between finds the old
+/// order.
+fn is_unlisted(inode: u64, ended: Instant) -> bool {
+    while is_listed(inode) {
+        let waited = ended.elapsed();
+        if waited >= AT_ONCE {
+            return waited >= LINGERS;
         }
+        std::thread::yield_now();
     }
+    true
 }
 
 /// The slot of the process that has the connection of a message for QP 1, as the BPF program finds it. `None` for a
@@ -254,19 +254,22 @@ impl Steering {
         self.registry
     }
 
-    /// A process has ended without a word. Each process that notices begins a round, unless another has done so
-    /// already.
-    pub(super) fn bury(&self, who: Announcer, socket: &OwnedFd) {
+    /// A process has ended without a word, and was noticed then. Each process that notices begins a round, unless
+    /// another has done so already. False if it is too early: the kernel still has the socket.
+    pub(super) fn bury(&self, who: Announcer, ended: Instant, socket: &OwnedFd) -> bool {
         let stay = HERE | who.generation;
         self.remove(who.slot, stay);
         let member = self.member(who.slot);
         if member.buried.load(SeqCst) != stay {
-            wait_until_unlisted(member.inode.load(SeqCst));
+            if !is_unlisted(member.inode.load(SeqCst), ended) {
+                return false;
+            }
             self.try_attach(socket);
             self.begin_round();
             // Only now: if this process said so first and was then stopped, nobody would begin the round.
             member.buried.store(stay, SeqCst);
         }
+        true
     }
 
     /// Counts a packet handed on to a slot.

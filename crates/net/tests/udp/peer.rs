@@ -145,7 +145,8 @@ pub(crate) fn run_if_asked() {
         let all = all.chain(others.descriptors());
         let mut events: Vec<_> =
             all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        poll(&mut events, None).expect("poll");
+        let patience = others.patience().map(|time| time.try_into().expect("a moment"));
+        poll(&mut events, patience.as_ref()).expect("poll");
         let told = !events[0].revents().is_empty();
         others.bury(&port, &mut Vec::new());
         take(&mut seen);

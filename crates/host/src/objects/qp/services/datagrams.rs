@@ -39,8 +39,10 @@ impl At<'_> {
 
     fn link_over_wire(&self, to: &Address) -> Link {
         let port = self.qp.device.port();
-        let path = port.path(to, self.qp.number, MAX_DATAGRAM);
-        port.open_wire().map_or(Link::None, |()| Link::Wire(path))
+        match port.open_wire_for_datagram() {
+            true => Link::Wire(port.path(to, self.qp.number, MAX_DATAGRAM)),
+            false => Link::None,
+        }
     }
 
     /// Sends to the group's network and to all members on this host except this queue pair itself, in all processes.
@@ -103,7 +105,7 @@ impl At<'_> {
         let network =
             device.port().addresses().network_of(&to.source).filter(|_| leaves_host(&to.gid));
         let interface =
-            network.or(apart.then_some(0)).filter(|_| device.port().open_wire().is_ok());
+            network.or(apart.then_some(0)).filter(|_| device.port().open_wire_for_datagram());
         let Some(interface) = interface else { return Sent::Queued };
         let path = Path { interface, ..Path::new(to, self.qp.number, MAX_DATAGRAM) };
         let sent = self.send_packets(&path, outgoing);
