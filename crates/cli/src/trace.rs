@@ -38,6 +38,7 @@ mod timeline;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
@@ -198,13 +199,16 @@ fn run_program(args: &TraceArgs, registry: &'static Registry, mut program: Progr
         Failure::new(format_args!("the program's processes cannot be found: {error}"))
     })?;
     program.command.env(TRACE.name, format!("{number:x}"));
-    let is_over = AtomicBool::new(false);
+    let (is_over, leaves_signals) = (AtomicBool::new(false), Barrier::new(2));
     let (status, recorded) = std::thread::scope(|scope| {
         let whom = Whom::Program(watcher);
         let following = scope.spawn(|| {
             leave_signals_to_others();
+            leaves_signals.wait();
             recording.run(args, registry, whom, &is_over)
         });
+        // That a short program has ended must not be told to the other thread, where nobody hears it.
+        leaves_signals.wait();
         let status = program.wait(None, &mut || ());
         is_over.store(true, Release);
         (status, joined(following))
