@@ -97,10 +97,11 @@ fn go(state: &mut State, by: usize) {
 }
 
 fn sort_next(state: &mut State) {
-    let columns = state.drawn.columns[state.focus as usize];
-    if columns > 0 {
-        let next = (state.place(state.focus).sort + 1) % columns;
-        state.sort_by(state.focus, next);
+    let (focus, now) = (state.focus, state.place(state.focus).sort);
+    let shown = &state.drawn.columns[focus as usize];
+    let next = shown.iter().find(|column| **column > now).or(shown.first()).copied();
+    if let Some(next) = next {
+        state.sort_by(focus, next);
     }
 }
 

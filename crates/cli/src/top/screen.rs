@@ -282,7 +282,8 @@ fn foot_line(canvas: &mut Canvas<'_>, area: Rect, state: &State) {
         ("q", "quit"),
     ];
     let mut x = area.x + 1;
-    for (key, does) in keys {
+    let has_columns = !canvas.drawn.columns[state.focus as usize].is_empty();
+    for (key, does) in keys.into_iter().filter(|(key, _)| *key != "s" || has_columns) {
         x = canvas.write(area, x, area.y, key, Tone::Title);
         x = canvas.write(area, x + 1, area.y, does, Tone::Plain) + 2;
     }

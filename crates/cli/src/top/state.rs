@@ -74,8 +74,8 @@ pub(super) struct Drawn {
     /// How many rows each panel has, shown or not, and how many of them fit.
     pub(super) rows: [usize; Panel::ALL.len()],
     pub(super) room: [usize; Panel::ALL.len()],
-    /// How many columns each panel can be sorted by.
-    pub(super) columns: [usize; Panel::ALL.len()],
+    /// The columns that each panel can be sorted by: those that are shown.
+    pub(super) columns: [Vec<usize>; Panel::ALL.len()],
 }
 
 impl Drawn {

@@ -152,8 +152,8 @@ pub(super) fn draw<T>(
     scroll(place, rows.len(), room);
     canvas.drawn.rows[panel as usize] = rows.len();
     canvas.drawn.room[panel as usize] = room;
-    canvas.drawn.columns[panel as usize] = columns.len();
     let fitting = fitting(columns, area.width);
+    canvas.drawn.columns[panel as usize] = fitting.iter().map(|(index, ..)| *index).collect();
     for (index, x, width) in &fitting {
         let column = &columns[*index];
         let sorted = *index == place.sort;

@@ -362,6 +362,28 @@ fn a_filter_and_enter_leave_out_what_belongs_to_others() {
     assert!(screen.contains("0x31234") && screen.contains("0x177aa"), "{screen}");
 }
 
+/// A key does what one can see, or the foot does not name it.
+///
+/// Rules: SEE-32
+#[test]
+fn a_key_sorts_by_a_column_that_is_shown_where_there_are_columns() {
+    let view = view();
+    let mut state = State::default();
+    drawn(&view, &mut state, COLOURS, SMALL);
+    for press_count in 1..20 {
+        press(&mut state, &[KeyCode::Char('s')]);
+        let screen = lines(&drawn(&view, &mut state, COLOURS, SMALL));
+        let head = screen.lines().find(|line| line.contains("PROGRAM")).expect("the titles");
+        assert!(head.contains('▾') || head.contains('▴'), "{press_count}: {screen}");
+        assert!(screen.contains("s sort"), "{screen}");
+    }
+    for panel in ['3', '5'] {
+        press(&mut state, &[KeyCode::Char(panel)]);
+        let screen = lines(&drawn(&view, &mut state, COLOURS, SMALL));
+        assert!(!screen.contains("s sort"), "{screen}");
+    }
+}
+
 /// Rules: SEE-32
 #[test]
 fn a_click_selects_and_sorts_and_the_wheel_turns() {
