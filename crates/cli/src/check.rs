@@ -90,21 +90,21 @@ Examples:
 
 const FIELDS: &str = "\
 With --json, each line is an object. Give it a FILE if the program prints: standard output is the program's
-too. Numbers are integers of up to 64 bits; a field without a value is null. A finding or a note has these
+too. Numbers are integers, and offset is a text of decimal digits. A field without a value is null. A finding or a note has these
 fields:
   type           finding or note
   kind           what kind of mistake, such as work-lost
   rule           its rule, such as CHK-01
   man            the man page that says so
   title          what the kind is
-  says           what happened, to what: one sentence
-  instead        what to do instead
+  sentence       what happened, to what
+  fix            what to do instead
   count          how often it happened, in all processes; with --follow, so far
-  processes      where it happened: the pid and program of each process
+  processes      where it happened: pid, process (its name) and program (its path) of each
   calls          the calls that it is about, the one that shows the mistake first:
     what         what happened there
     thread       the thread, as the system numbers it
-    places       the callers, the innermost first:
+    callers      the functions that were under way, the innermost first:
       function   the name of the function
       file       the source file
       line       the line in it
@@ -116,8 +116,8 @@ fields:
 The last line has these fields:
   type           summary
   opened         how many processes opened a device
-  findings       how many findings there are
-  notes          how many notes there are
+  found          how many findings there are
+  noted          how many notes there are
   suppressed     how many findings and notes were suppressed
   stopped        how many processes were not checked to their end, because of a mistake in Transom
 

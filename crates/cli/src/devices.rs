@@ -20,6 +20,18 @@ use transom_system::registry::{Process, Registry};
 const HELP: &str = "\
 This opens the device to read its limits, so it fails if the device cannot work here.
 
+With --json there is one object. docs/json.md in Transom's source says what each field means; what may have
+64 bits is a text of decimal digits:
+  devices        name, firmware, node_guid, window_types (type_1, type_2), atomics, limits, and
+    ports        port, active, link_layer, lid, active_mtu, max_mtu, max_message, gids (index, gid)
+  processes      pid, process, device_number, slot, other_pid_namespace, waits_for, and
+    registered   shared_bytes, private_bytes, fix
+    listeners    port_space and local, the address
+    connections  local and peer
+    requests     those that nobody has answered: local, peer, since_ns, times_sent, in_vain
+    packets      packets_sent, packets_received, bytes_sent, bytes_received, no_room, handed_on, dropped,
+                 congestion_notifications_sent, congestion_notifications_received
+
 Examples:
   transom devices
   transom devices --json | jq '.processes[].pid'
@@ -173,6 +185,17 @@ fn waiting_of<'a>(
     all.iter().filter(move |(owner, _)| *owner == of).map(|(_, waiting)| waiting)
 }
 
+/// What a port space is called.
+pub(crate) fn space_name(space: impl std::fmt::Debug + Copy) -> &'static str {
+    match format!("{space:?}").as_str() {
+        "Tcp" => "TCP",
+        "Udp" => "UDP",
+        "Ib" => "IB",
+        "Ipoib" => "IPoIB",
+        _ => "",
+    }
+}
+
 /// Sentences for people about the connection requests of a process that nobody has answered yet.
 pub(crate) fn unanswered(registry: &'static Registry, process: &Process) -> Vec<String> {
     let table = Connections::look(registry).ok().flatten();
@@ -231,28 +254,27 @@ fn device_json(device: &Seen) -> Value {
         "firmware": attributes.firmware,
         "node_guid": format!("{:016x}", attributes.node_guid),
         "ports": ports.collect::<Vec<_>>(),
-        "windows": { "type_1": attributes.windows_type_1, "type_2": device.type_2() },
+        "window_types": { "type_1": attributes.windows_type_1, "type_2": device.type_2() },
         "atomics": attributes.atomics,
         "limits": {
-            "regions": attributes.max_regions,
-            "region_length": attributes.max_region_length,
-            "windows": attributes.max_windows,
-            "protection_domains": attributes.max_protection_domains,
-            "queue_pairs": attributes.max_queue_pairs,
-            "requests": attributes.max_requests,
-            "slices": attributes.max_slices,
-            "completion_queues": attributes.max_completion_queues,
-            "completions": attributes.max_completions,
-            "reads_served": attributes.max_reads_served,
-            "reads_outstanding": attributes.max_reads_outstanding,
+            "max_regions": attributes.max_regions,
+            "max_region_length": Exact(attributes.max_region_length),
+            "max_windows": attributes.max_windows,
+            "max_protection_domains": attributes.max_protection_domains,
+            "max_queue_pairs": attributes.max_queue_pairs,
+            "max_requests": attributes.max_requests,
+            "max_slices": attributes.max_slices,
+            "max_completion_queues": attributes.max_completion_queues,
+            "max_completions": attributes.max_completions,
+            "max_reads_served": attributes.max_reads_served,
+            "max_reads_outstanding": attributes.max_reads_outstanding,
         },
     })
 }
 
 fn process_json(registry: &Registry, process: &Process, ports: &Ports) -> Value {
     let listeners = ports.listeners_of(process).map(|it| {
-        let port_space = format!("{:?}", it.claim.space).to_lowercase();
-        json!({ "port_space": port_space, "address": it.claim.address.to_string() })
+        json!({ "port_space": space_name(it.claim.space), "local": it.claim.address.to_string() })
     });
     let connections = ports.connections_of(process).map(|it| {
         let [local, peer] = ends(it);
@@ -263,7 +285,7 @@ fn process_json(registry: &Registry, process: &Process, ports: &Ports) -> Value 
             "local": it.source.to_string(),
             "peer": it.destination.to_string(),
             "since_ns": Exact(it.since),
-            "sent": it.sent,
+            "times_sent": it.sent,
             "in_vain": it.in_vain,
         })
     });
@@ -271,7 +293,7 @@ fn process_json(registry: &Registry, process: &Process, ports: &Ports) -> Value 
         "pid": process.pid,
         "other_pid_namespace": !process.shares_pids,
         "process": process.name,
-        "device": process.device,
+        "device_number": process.device,
         "slot": process.announcer.slot,
         "waits_for": process.waits_for,
         "registered": registered::json(process),
@@ -353,7 +375,7 @@ fn print_text(
 /// The lines about a process, for people.
 fn lines_of(process: &Process, registry: &Registry, ports: &Ports) -> Vec<String> {
     let listeners = ports.listeners_of(process).map(|it| {
-        let space = format!("{:?}", it.claim.space).to_uppercase();
+        let space = space_name(it.claim.space);
         format!("listens at {}, port space {space}", it.claim.address)
     });
     let connected = ports.connections_of(process).take(SHOWN).map(|it| {

@@ -28,10 +28,10 @@ Each finding begins with its state:
   fails  it does not work
 
 With --json there is one object. Its `findings` are a list of objects:
-  state  ok, note, slow or fails
-  topic  what was looked at, such as kernel, device or port
-  text   the finding
-  fix    what to do about it; null if you need do nothing
+  state     ok, note, slow or fails
+  topic     what was looked at, such as kernel, device or port
+  sentence  the finding
+  fix       what to do about it; null if you need do nothing
 
 Exit status:
   0  everything works
@@ -71,6 +71,7 @@ enum State {
 struct Finding {
     state: State,
     topic: &'static str,
+    #[serde(rename = "sentence")]
     text: String,
     /// The advice to the user.
     fix: Option<String>,

@@ -14,7 +14,7 @@ mod asked;
 mod follow;
 mod groups;
 mod huatuo;
-mod json;
+pub(crate) mod json;
 mod program;
 mod rule;
 
@@ -44,14 +44,14 @@ Examples:
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
 const FIELDS: &str = "\
-With --json, each line is an object for one refusal. Numbers are integers; time_ns, address, base, wr_id,
-value and limit are texts of decimal digits, because they may have 64 bits. A field without a value is
-null. A refusal that happened several times has several lines. A refused access has these fields:
+With --json, each line is an object for one refusal. Numbers are integers; what may have 64 bits is a text
+of decimal digits: time_ns, address, length, outside_by, room, base, age_ns, wr_id, value, limit. A field
+without a value is null. A refusal that happened several times has several lines. A refused access has
+these fields:
   time_ns      when, in nanoseconds since 1970
   pid          the process whose device refused it
   process      the name of its program
-  alive        whether it runs and has its device open
-  device       open; closed: the process may still run; or ended: with its process
+  device_state  open; closed: the process may still run; or ended: with its process
   lost         how many older refusals of the process are lost
   role         \"target\": it refused a peer's request; \"origin\": its own work request
   reason       why, such as past_end, below_start, free_window, stale_key, unknown_index,
@@ -82,8 +82,8 @@ null. A refusal that happened several times has several lines. A refused access 
     age_ns     for how long it had been registered or bound
   sentence     all that for people, as it is printed without --json
 
-A call that was refused at once, such as ibv_create_qp, has time_ns, pid, process, alive, device and lost
-as above, and these fields:
+A call that was refused at once, such as ibv_create_qp, has time_ns, pid, process, device_state and
+lost as above, and these fields:
   role         \"caller\"
   reason       why, such as too_much, unsupported, invalid, unknown, missing, wrong_state,
                unreachable; told, if only the sentence says it (functions of librdmacm);
@@ -98,8 +98,8 @@ as above, and these fields:
   qp           the queue pair that the call was about
   sentence     all that for people
 
-Work that failed otherwise, such as a request that was not answered, has time_ns, pid, process, alive,
-device and lost as above, and these fields:
+Work that failed otherwise, such as a request that was not answered, has time_ns, pid, process,
+device_state and lost as above, and these fields:
   role         \"origin\": its own work request; \"target\": a message for it
   reason       why: unanswered, not_ready, bad_response, refused_there, unfit, flushed, overrun,
                dropped, no_tag
@@ -109,7 +109,7 @@ device and lost as above, and these fields:
   peer_qp      the queue pair at the other end
   sentence     all that for people
 
-A connection that failed has time_ns, pid, process, alive, device and lost as above, and these fields:
+A connection that failed has time_ns, pid, process, device_state and lost as above, and these fields:
   role          \"active\": it asked for the connection; \"passive\": it was asked
   reason        why: rejected, unreachable, nobody_there, not_served, no_route, not_joined,
                 not_confirmed (active); refused, backlog_full (passive); device_removed,

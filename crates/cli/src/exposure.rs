@@ -75,52 +75,54 @@ Examples:
 
 const FIELDS: &str = "\
 With --json, each line is an object. Give it a FILE if the program prints: standard output is the program's
-too. Times are in nanoseconds of the steady clock (CLOCK_MONOTONIC). Numbers
-are integers; those of bytes × nanoseconds may pass 64 bits. A field without a value is null. Each region and
-window has these fields:
+too. Numbers are integers. What may have 64 bits or more is a text of decimal digits: base, length, offset,
+start, end, and what ends in bytes or _ns. Moments are nanoseconds since 1970. A field without a value is
+null. Each region and window has these fields:
   type               opening; or folded, for closed ones of one call that share a line for want of room
-  process            the pid and program of the process that has it
-  object             region, type 1 window or type 2 window
-  number             which one of the process, in the order in which they opened
-  region             a window: the number of its region
+  pid                the process that has it
+  process, program   the name and the path of its program
+  kind               region, window_1 or window_2
+  instance           which one of the process, in the order in which they opened
+  region             a window: the instance of its region
   key                its R_Key
-  address            the address of its first byte
+  base               its first address, as requests name it
   length             its bytes; null if it covers all addresses
-  rights             what peers may do: read, write, atomic
-  call               where it was registered or bound: what, thread and places, as for transom check
-    places           the callers: function, file, line, column, inlined, module and offset
-  since              when it opened
-  until              when it was closed
+  access             what peers may do: REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC
+  call               where it was registered or bound: what, thread and callers, as for transom check
+    callers          the functions: function, file, line, column, inlined, module and offset
+  since_ns           when it opened
+  until_ns           when it was closed
   at_end             whether it was open until the process ended
   peers              the queue pairs whose peers could use it:
-    queue_pair       the process's queue pair
-    peer_queue_pair  the queue pair at the other end
-    peer_address     the address of the other end
+    qp               the process's queue pair
+    peer_qp          the queue pair at the other end
+    peer_ip          the address of the other end
     peer_pid         the process at the other end, if it ran under this command too
-    rights           what that peer could do with it
-    since            when the queue pair began to let it in
-    until            when that ended
+    access           what that peer could do with it
+    since_ns         when the queue pair began to let it in
+    until_ns         when that ended
   uses               who used it; of more than six, these fields have the first:
-    queue_pair       the process's queue pair
+    qp               the process's queue pair
     operation        read, write or atomic
     count            how many operations
     bytes            how many bytes they touched, together
-    first            when the first one did
-    last             when the last one did
-  touched            the ranges that were touched: start and end, from its first byte on, first and last
+    first_ns         when the first one did
+    last_ns          when the last one did
+  touched            the ranges that were touched: start and end, from its first byte on, first_ns and
+                     last_ns
   openings           how many regions or windows the line is about
   untouched          how many of them nobody touched
-  bytes_open         how many bytes they have
-  bytes_touched      how many of them were touched
+  open_bytes         how many bytes they have
+  touched_bytes      how many of them were touched
   open_byte_ns       bytes × time in which a peer could get in
   used_byte_ns       the part that was used
   excess_byte_ns     what used_byte_ns is at most too much: there is room for twelve ranges each
   unused_percent     the part that was not used, in per cent
-  by_right           for each right: right, open_byte_ns, and its count, bytes, first and last use
-  changes            what would close some of it: window, no-rights, fewer-bytes, shorter-life, fewer-rights
+  by_right           for each right: right, open_byte_ns, count, bytes, first_ns and last_ns of its use
+  changes            what would close some of it: window, no_rights, fewer_bytes, shorter_life, fewer_rights
     change           which of them
-    right            fewer-rights: the right to leave out
-    closes_byte_ns   how much it closes; fewer-rights: for that right
+    right            fewer_rights: the right to leave out
+    closes_byte_ns   how much it closes; fewer_rights: for that right
 
 The last line is of type summary. It has the fields from openings on, and these:
   opened             how many processes opened a device
@@ -210,10 +212,11 @@ fn report(args: &ExposureArgs, json: Option<Lines>, accounts: &[Account]) -> Res
     let mut sums = Sums::default();
     accounts.iter().for_each(|account| sums.and(&account.sums()));
     if let Some(mut out) = json {
+        let clock = json::Clock { began: clock::wall().saturating_sub(clock::steady()) };
         for account in accounts {
-            out.write(|out| json::print(out, account, accounts, &names))?;
+            out.write(|out| json::print(out, account, accounts, &names, clock))?;
         }
-        out.write(|out| json::print_summary(out, accounts, &sums))?;
+        out.write(|out| json::print_summary(out, accounts, &sums, clock))?;
     }
     if let Some(path) = &args.html {
         let page = html::page(accounts, &groups(accounts), &names, &sums).map_err(Failure::new)?;

@@ -1,5 +1,6 @@
 //! Reports for programs: one JSON object a line, on standard output or in a file.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -48,10 +49,11 @@ impl Lines {
     }
 }
 
-/// A number of 64 bits as a text of decimal digits. Many a reader of JSON has only doubles, and would round a number.
-pub(crate) struct Exact(pub(crate) u64);
+/// A number of 64 bits or more as a text of decimal digits. Many a reader of JSON has only doubles, and would round a
+/// number.
+pub(crate) struct Exact<T = u64>(pub(crate) T);
 
-impl serde::Serialize for Exact {
+impl<T: Display> serde::Serialize for Exact<T> {
     fn serialize<S: serde::Serializer>(
         &self,
         serializer: S,

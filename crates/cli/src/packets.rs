@@ -1,5 +1,6 @@
 //! The packet counters of a process, for people and for programs.
 
+use crate::lines::Exact;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
 use transom_system::registry::{Counters, Dropped};
@@ -24,11 +25,11 @@ pub(crate) fn lines(counters: &Counters) -> Vec<String> {
 pub(crate) fn json(counters: &Counters) -> Value {
     let dropped = Dropped::ALL.map(|why| (why.name().to_owned(), counters.dropped(why).into()));
     json!({
-        "sent": counters.sent.load(Relaxed),
-        "bytes_sent": counters.bytes_sent.load(Relaxed),
+        "packets_sent": counters.sent.load(Relaxed),
+        "bytes_sent": Exact(counters.bytes_sent.load(Relaxed)),
         "no_room": counters.no_room.load(Relaxed),
-        "received": counters.received.load(Relaxed),
-        "bytes_received": counters.bytes_received.load(Relaxed),
+        "packets_received": counters.received.load(Relaxed),
+        "bytes_received": Exact(counters.bytes_received.load(Relaxed)),
         "handed_on": counters.handed_on.load(Relaxed),
         "congestion_notifications_sent": counters.notifications_sent.load(Relaxed),
         "congestion_notifications_received": counters.notifications_received.load(Relaxed),

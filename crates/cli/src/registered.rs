@@ -1,5 +1,6 @@
 //! How much of a process's registered memory is shared, and advice to share the rest.
 
+use crate::lines::Exact;
 use serde_json::{Value, json};
 use transom_system::memory::Sharing;
 use transom_system::registered::RegisteredMemory;
@@ -54,9 +55,9 @@ pub(crate) fn lines(process: &Process) -> Vec<String> {
 pub(crate) fn json(process: &Process) -> Value {
     Segment::registered_by(process).map_or(Value::Null, |it| {
         json!({
-            "shared": it.shared,
-            "private": it.private,
-            "advice": (it.private > 0).then(|| advice(it.sharing)),
+            "shared_bytes": Exact(it.shared),
+            "private_bytes": Exact(it.private),
+            "fix": (it.private > 0).then(|| advice(it.sharing)),
         })
     })
 }

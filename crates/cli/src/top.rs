@@ -41,23 +41,24 @@ Examples:
   transom top
   transom top --filter ib_write_bw
   transom top --once
-  transom top --json --once | jq '.processes[] | {pid, process, open_bytes}'";
+  transom top --json --once | jq '.processes[] | {pid, process, open_windows}'";
 
 const FIELDS: &str = "\
-With --json, each line is an object for one look. Numbers are integers, rates have decimals; time_ns, base
-and first_ns are texts of decimal digits, because they may have 64 bits. A field without a value is null.
-Counts are since the process opened its device, rates since the look before.
+With --json, each line is an object for one look. Numbers are integers, rates have decimals. What may have
+64 bits is a text of decimal digits: base, length, and what ends in _ns or bytes. A field without a value
+is null. Counts are since the process opened its device, rates since the look before.
   time_ns          when, in nanoseconds since 1970
   interval_ns      since the look before; the first one has 0, and no rates
   processes        your processes that have a device open:
     pid                  its PID, in its own PID namespace
     process              the name of its program
-    device               the number of its device; a process with several is there once for each
+    device_number        the number of its device; a process with several is there once for each
     other_pid_namespace  whether its PID is one of another PID namespace
     readable             false if it is in other namespaces: then everything below is empty
     waits_for            the PID that its revocation of a key waits for
     objects              how many it has: pd, cq, qp, mr, ctx, srq
-    open_bytes           bytes that peers may use now, by window and by region
+    open_window_bytes    bytes that peers may use now by windows
+    open_region_bytes    the same by regions
     open_windows         bound windows that let peers in
     sent, received       its requests, and those of peers, that ended well, over each link, host and
                          wire: messages, bytes, messages_per_second, bytes_per_second
@@ -67,9 +68,9 @@ Counts are since the process opened its device, rates since the look before.
     not_ready            how often peers without a receive asked it to wait
     retransmissions      requests sent again
     latencies            for each operation whose requests ended well since the look before: operation,
-                         requests (how many), p50_ns and p99_ns (half of them, and 99 of 100, took so
+                         count (how many), p50_ns and p99_ns (half of them, and 99 of 100, took so
                          long at most, as a power of two; null for more than 17 s)
-    queue_pairs          qp, type, state, peer_qp, peer_pid (if it is one of these processes), sends,
+    queue_pairs          qp, transport, state, peer_qp, peer_pid (if it is one of these processes), sends,
                          receives (also in its shared queue) and completions (what waits in its
                          queues, half a second old at most; null until the process has told it),
                          most_sends and most_receives (the most work that waited), failed
@@ -78,7 +79,7 @@ Counts are since the process opened its device, rates since the look before.
     regions, windows     kind, key, base (the first address, as requests name it), length, access;
                          windows also have the qp that bound them
     left_out             regions and windows that are too many to be listed
-    listeners            port_space and address
+    listeners            port_space and local, the address
     connections          local and peer, the two addresses
     requests             the same of requests that nobody has answered
   refusals         newest first: count (how often the same was refused), first_ns (the first time),
@@ -88,7 +89,7 @@ Examples:
   transom top
   transom top --filter ib_write_bw
   transom top --once
-  transom top --json --once | jq '.processes[] | {pid, process, open_bytes}'";
+  transom top --json --once | jq '.processes[] | {pid, process, open_windows}'";
 
 /// Watch all your programs that use RDMA: what they carry, open to peers, refuse
 ///

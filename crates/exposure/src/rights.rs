@@ -37,6 +37,15 @@ impl Deed {
         }
     }
 
+    /// What a report for programs calls the right that it needs.
+    pub const fn right_name(self) -> &'static str {
+        match self {
+            Self::Read => "REMOTE_READ",
+            Self::Write => "REMOTE_WRITE",
+            Self::Atomic => "REMOTE_ATOMIC",
+        }
+    }
+
     /// The right that it needs.
     pub const fn right(self) -> Rights {
         Rights(1 << self as u8)

@@ -67,11 +67,11 @@ impl Change {
     /// What it is called in a report for programs.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::NoRights => "no-rights",
+            Self::NoRights => "no_rights",
             Self::Window => "window",
-            Self::FewerBytes => "fewer-bytes",
-            Self::ShorterLife => "shorter-life",
-            Self::FewerRights(_) => "fewer-rights",
+            Self::FewerBytes => "fewer_bytes",
+            Self::ShorterLife => "shorter_life",
+            Self::FewerRights(_) => "fewer_rights",
         }
     }
 }

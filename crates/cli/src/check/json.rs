@@ -8,14 +8,14 @@ use transom_check::Gravity;
 
 use super::found::{Call, Findings, Found, Process};
 use super::symbols::{Place, Source};
-use crate::lines;
+use crate::lines::{self, Exact};
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line<'a> {
     Finding(About<'a>),
     Note(About<'a>),
-    Summary { opened: usize, findings: usize, notes: usize, suppressed: usize, stopped: usize },
+    Summary { opened: usize, found: usize, noted: usize, suppressed: usize, stopped: usize },
 }
 
 #[derive(Serialize)]
@@ -24,18 +24,26 @@ struct About<'a> {
     rule: &'a str,
     man: &'a str,
     title: &'a str,
-    says: &'a str,
-    instead: &'a str,
+    sentence: &'a str,
+    fix: &'a str,
     count: u64,
     processes: Vec<Of<'a>>,
     calls: Vec<At<'a>>,
 }
 
-/// A process.
+/// A process, for a line.
 #[derive(Serialize)]
 pub(crate) struct Of<'a> {
-    pub(crate) pid: u32,
-    pub(crate) program: &'a str,
+    pid: u32,
+    process: &'a str,
+    program: &'a str,
+}
+
+impl<'a> Of<'a> {
+    /// The process with this PID and the path of its program.
+    pub(crate) fn new(pid: u32, program: &'a str) -> Self {
+        Self { pid, process: program.rsplit('/').next().unwrap_or_default(), program }
+    }
 }
 
 /// A call.
@@ -43,7 +51,7 @@ pub(crate) struct Of<'a> {
 pub(crate) struct At<'a> {
     what: &'a str,
     thread: u32,
-    places: Vec<Named<'a>>,
+    callers: Vec<Named<'a>>,
 }
 
 #[derive(Serialize)]
@@ -54,7 +62,7 @@ struct Named<'a> {
     column: Option<u32>,
     inlined: bool,
     module: Option<&'a str>,
-    offset: u64,
+    offset: Exact,
 }
 
 /// A finding or note.
@@ -64,8 +72,8 @@ pub(super) fn print(out: &mut dyn Write, found: &Found) -> io::Result<()> {
         rule: found.kind.rule(),
         man: found.kind.man(),
         title: found.kind.title(),
-        says: &found.says,
-        instead: found.kind.instead(),
+        sentence: &found.says,
+        fix: found.kind.instead(),
         count: found.count,
         processes: found.processes.iter().map(of).collect(),
         calls: found.calls.iter().map(at).collect(),
@@ -81,8 +89,8 @@ pub(super) fn print(out: &mut dyn Write, found: &Found) -> io::Result<()> {
 pub(super) fn print_summary(out: &mut dyn Write, findings: &Findings) -> io::Result<()> {
     let summary = Line::Summary {
         opened: findings.opened,
-        findings: findings.with(Gravity::Finding).count(),
-        notes: findings.with(Gravity::Note).count(),
+        found: findings.with(Gravity::Finding).count(),
+        noted: findings.with(Gravity::Note).count(),
         suppressed: findings.suppressed,
         stopped: findings.stopped.len(),
     };
@@ -90,12 +98,12 @@ pub(super) fn print_summary(out: &mut dyn Write, findings: &Findings) -> io::Res
 }
 
 fn of(process: &Process) -> Of<'_> {
-    Of { pid: process.pid, program: &process.program }
+    Of::new(process.pid, &process.program)
 }
 
 /// A call, for a line.
 pub(crate) fn at(call: &Call) -> At<'_> {
-    At { what: &call.what, thread: call.thread, places: call.places.iter().map(named).collect() }
+    At { what: &call.what, thread: call.thread, callers: call.places.iter().map(named).collect() }
 }
 
 fn named(place: &Place) -> Named<'_> {
@@ -109,7 +117,7 @@ fn named(place: &Place) -> Named<'_> {
         column: source.and_then(|source| source.column),
         inlined: *inlined,
         module: Some(module.as_str()).filter(|module| !module.is_empty()),
-        offset: *offset,
+        offset: Exact(*offset),
     }
 }
 
@@ -135,11 +143,14 @@ mod tests {
         assert_eq!(line["type"], "finding");
         assert_eq!(line["kind"], found.kind.name());
         assert_eq!(line["count"], 3);
-        assert_eq!(line["processes"][0], json!({ "pid": 4711, "program": "/opt/server" }));
-        let place = &line["calls"][0]["places"][0];
+        assert_eq!(
+            line["processes"][0],
+            json!({ "pid": 4711, "process": "server", "program": "/opt/server" })
+        );
+        let place = &line["calls"][0]["callers"][0];
         let expected = json!({
             "function": "finish", "file": "/src/server.c", "line": 83, "column": 5,
-            "inlined": false, "module": "/opt/server", "offset": 0x1234,
+            "inlined": false, "module": "/opt/server", "offset": "4660",
         });
         assert_eq!(*place, expected);
         assert_eq!(line["calls"][1]["thread"], 4711);
@@ -152,7 +163,7 @@ mod tests {
         let mut out = Vec::new();
         print_summary(&mut out, &findings).unwrap();
         let line: Value = serde_json::from_slice(&out).unwrap();
-        let expected = json!({ "type": "summary", "opened": 1, "findings": 1, "notes": 0, "suppressed": 2,
+        let expected = json!({ "type": "summary", "opened": 1, "found": 1, "noted": 0, "suppressed": 2,
                     "stopped": 0 });
         assert_eq!(line, expected);
     }
@@ -161,7 +172,7 @@ mod tests {
     fn the_help_lists_every_field() {
         let words: Vec<_> = FIELDS.split([' ', '\n', ',', ';', ':']).collect();
         let mut fields =
-            ["opened", "findings", "notes", "suppressed", "stopped"].map(String::from).to_vec();
+            ["opened", "found", "noted", "suppressed", "stopped"].map(String::from).to_vec();
         field_names(&printed(&found()), &mut fields);
         assert!(fields.len() > 20);
         for field in fields {

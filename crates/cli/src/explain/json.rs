@@ -53,8 +53,7 @@ struct Whose<'a> {
     time_ns: Exact,
     pid: u32,
     process: &'a str,
-    alive: bool,
-    device: Device,
+    device_state: Device,
     lost: u64,
 }
 
@@ -65,8 +64,7 @@ impl<'a> Whose<'a> {
             time_ns: Exact(record.time()),
             pid: process.pid,
             process: &process.name,
-            alive: process.alive,
-            device: Device::of(process),
+            device_state: Device::of(process),
             lost: *lost,
         }
     }
@@ -198,14 +196,14 @@ struct RefusedAccess<'a> {
     rule: &'static str,
     operation: &'static str,
     address: Option<Exact>,
-    length: u64,
+    length: Exact,
     key: Option<u32>,
     outside_by: Option<Exact>,
     qp: u32,
     peer_qp: Option<u32>,
     pd: u32,
     qp_access: Vec<&'static str>,
-    room: Option<u64>,
+    room: Option<Exact>,
     object: Option<Object>,
     sentence: String,
 }
@@ -215,12 +213,12 @@ struct Object {
     kind: &'static str,
     state: &'static str,
     base: Exact,
-    length: Option<u64>,
+    length: Option<Exact>,
     access: Vec<&'static str>,
     pd: u32,
     qp: Option<u32>,
     wr_id: Option<Exact>,
-    age_ns: u64,
+    age_ns: Exact,
 }
 
 impl<'a> RefusedAccess<'a> {
@@ -248,14 +246,14 @@ impl<'a> RefusedAccess<'a> {
             rule: record.refusal.rule(),
             operation: needs.label,
             address: has_range.then_some(Exact(attempt.address)),
-            length: attempt.length,
+            length: Exact(attempt.length),
             key: has_key.then_some(attempt.key.0),
             outside_by: outside_by(record).map(Exact),
             qp: attempt.qp,
             peer_qp: (record.peer != 0).then_some(record.peer),
             pd: attempt.pd,
             qp_access: names(record.qp_access),
-            room: has_room.then_some(object.length),
+            room: has_room.then_some(Exact(object.length)),
             object: (!has_room && object.state != State::Vacant)
                 .then(|| Object::new(object, record.age)),
             sentence: record.to_string(),
@@ -267,13 +265,7 @@ impl Object {
     fn new(object: &Snapshot, age: u64) -> Self {
         let is_window = !object.kind.is_region();
         Self {
-            kind: match object.kind {
-                Kind::Region => "region",
-                Kind::Window1 => "window_1",
-                Kind::Window2A => "window_2a",
-                Kind::Window2B => "window_2b",
-                Kind::Null => "null_region",
-            },
+            kind: kind(object.kind),
             state: match object.state {
                 State::Vacant => "vacant",
                 State::Free => "free",
@@ -281,19 +273,30 @@ impl Object {
                 State::Changing => "changing",
             },
             base: Exact(object.base),
-            length: length(object),
+            length: length(object.length),
             access: names(object.access),
             pd: object.pd,
             qp: is_window.then_some(object.qp),
             wr_id: is_window.then_some(Exact(object.wr_id)),
-            age_ns: age,
+            age_ns: Exact(age),
         }
     }
 }
 
 /// The bytes of a region or window. None for one of all addresses.
-fn length(object: &Snapshot) -> Option<u64> {
-    Some(object.length).filter(|length| *length != u64::MAX)
+pub(crate) fn length(bytes: u64) -> Option<Exact> {
+    (bytes != u64::MAX).then_some(Exact(bytes))
+}
+
+/// The kind of a region or window.
+pub(crate) fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Region => "region",
+        Kind::Window1 => "window_1",
+        Kind::Window2A => "window_2a",
+        Kind::Window2B => "window_2b",
+        Kind::Null => "null_region",
+    }
 }
 
 /// How many bytes past its end or before its start the range lies.
@@ -387,15 +390,15 @@ pub(super) mod tests {
         assert!(line["sentence"].as_str().unwrap().contains("16 bytes"), "{line}");
         line.as_object_mut().unwrap().remove("sentence");
         let expected = json!({
-            "time_ns": "5", "pid": 7, "process": "p", "alive": false, "device": "ended", "lost": 0, "role": "target",
+            "time_ns": "5", "pid": 7, "process": "p", "device_state": "ended", "lost": 0, "role": "target",
             "reason": "past_end", "code": 8, "rule": "RA-33", "operation": "read",
-            "address": "18446744073709551551", "length": 32, "key": 0xdead_be01_u32, "outside_by": "16",
+            "address": "18446744073709551551", "length": "32", "key": 0xdead_be01_u32, "outside_by": "16",
             "qp": 0x10_0001, "peer_qp": 0x10_0002, "pd": 3, "qp_access": ["REMOTE_READ"],
             "room": null,
             "object": {
-                "kind": "window_2b", "state": "valid", "base": "18446744073709551503", "length": 64,
+                "kind": "window_2b", "state": "valid", "base": "18446744073709551503", "length": "64",
                 "access": ["REMOTE_WRITE", "REMOTE_READ"], "pd": 3, "qp": 0x10_0001,
-                "wr_id": "18446744073709551615", "age_ns": 7
+                "wr_id": "18446744073709551615", "age_ns": "7"
             }
         });
         assert_eq!(line, expected);
@@ -410,7 +413,7 @@ pub(super) mod tests {
         assert_eq!(unknown["role"], "origin");
         let receive = Snapshot { length: 4, ..Snapshot::VACANT };
         let small = line(Reason::ReceiveTooSmall, attempt(Operation::Send), receive);
-        assert_eq!((&small["room"], &small["key"]), (&json!(4), &Value::Null));
+        assert_eq!((&small["room"], &small["key"]), (&json!("4"), &Value::Null));
     }
 
     #[test]
@@ -430,7 +433,7 @@ pub(super) mod tests {
             serde_json::to_value(super::line(&Refused { process: process(), record, lost: 3 }))
                 .unwrap();
         let expected = json!({
-            "time_ns": "5", "pid": 7, "process": "p", "alive": false, "device": "ended", "lost": 3, "role": "caller",
+            "time_ns": "5", "pid": 7, "process": "p", "device_state": "ended", "lost": 3, "role": "caller",
             "reason": "too_much", "rule": "CR-03", "verb": "ibv_create_qp", "errno": 22,
             "field": "cap.max_send_wr", "value": "40000", "limit": "32768", "qp": null,
             "sentence": "ibv_create_qp answered EINVAL: cap.max_send_wr is 40000, and may be at \

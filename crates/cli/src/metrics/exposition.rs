@@ -231,7 +231,7 @@ const OF_PROCESS: [OfProcess; 15] = [
             ("sequence_error", Tally::SequenceError),
             ("implied_sequence_error", Tally::ImpliedSequenceError),
         ];
-        why.map(|(why, tally)| row("why", why, process.all().tally(tally))).into()
+        why.map(|(why, tally)| row("reason", why, process.all().tally(tally))).into()
     }),
     (
         "latency_seconds",

@@ -11,25 +11,26 @@ use super::cut::Least;
 use super::people::last_lines;
 use super::tally::Tally;
 use super::trial::{Outcome, Trial};
-use crate::lines::print;
+use crate::lines::{Exact, print};
 
 pub(super) const FIELDS: &str = "\
-With --json, each line is an object. Numbers are integers of up to 64 bits; a field without a value is null.
+With --json, each line is an object. Numbers are integers, and seed is a text of decimal digits. A field without a value is
+null.
 Each run has a line with these fields:
   type           run
   seed           its seed; null for a run without provocations
   as             the adapter that the device stands for
   outcome        passed, exited (with an error), killed, timed_out, or found (by the check)
-  status         the exit status of a program that exited
+  exit_status    the exit status of a program that exited
   signal         the signal that killed it
   provoked       how often something was provoked
   opened         how many processes opened a device
 
 A run that failed has a second line, when it has been cut down:
   type           failure
-  seed, as, outcome, status, signal
+  seed, as, outcome, exit_status, signal
                  as in the line of the run
-  says           how the run failed: a sentence
+  sentence       how the run failed
   findings       the findings of the check, each with these fields:
     kind         what kind of mistake, such as work-lost
     text         the finding as people read it
@@ -40,17 +41,17 @@ A run that failed has a second line, when it has been cut down:
   places         the places that make it fail, each with these fields:
     place        its name for --at
     provocation  what is provoked there
-    process      the number of the process, from 0
-    object       the number of the object in it, from 0
-    nth          the number of the operation on the object, from 0
+    process_number  the number of the process, from 0
+    object_number   the number of the object in it, from 0
+    nth             the number of the operation on the object, from 0
   again          the command that shows it again
 
 Each provocation that was asked for has a line at the end:
   type           provocation
-  name           its name
+  provocation    its name
   rule           its rule, such as REH-10
-  sort           moment, mercy or failure
-  times          how often it was exercised, in all runs
+  kind           moment, mercy or failure
+  count          how often it was exercised, in all runs
   runs           in how many runs
 
 The last line has these fields:
@@ -78,7 +79,7 @@ enum Line<'a> {
         by: By,
         #[serde(flatten)]
         ended: Ended,
-        says: String,
+        sentence: String,
         findings: Vec<Finding<'a>>,
         output: Vec<&'a str>,
         cut: &'a str,
@@ -87,10 +88,11 @@ enum Line<'a> {
         again: &'a str,
     },
     Provocation {
+        #[serde(rename = "provocation")]
         name: &'a str,
         rule: &'a str,
-        sort: &'a str,
-        times: usize,
+        kind: &'a str,
+        count: usize,
         runs: usize,
     },
     Summary {
@@ -104,14 +106,14 @@ enum Line<'a> {
 /// The plan of a run.
 #[derive(Serialize)]
 struct By {
-    seed: Option<u64>,
+    seed: Option<Exact>,
     #[serde(rename = "as")]
     profile: Option<&'static str>,
 }
 
 impl By {
     fn of(plan: &Plan) -> Self {
-        let seed = (!plan.kinds.is_empty()).then_some(plan.seed);
+        let seed = (!plan.kinds.is_empty()).then_some(Exact(plan.seed));
         Self { seed, profile: plan.profile.map(|it| it.name) }
     }
 }
@@ -120,7 +122,7 @@ impl By {
 #[derive(Serialize)]
 struct Ended {
     outcome: &'static str,
-    status: Option<i32>,
+    exit_status: Option<i32>,
     signal: Option<i32>,
 }
 
@@ -134,8 +136,8 @@ struct Finding<'a> {
 struct At {
     place: String,
     provocation: &'static str,
-    process: u32,
-    object: u32,
+    process_number: u32,
+    object_number: u32,
     nth: u64,
 }
 
@@ -169,7 +171,7 @@ pub(super) fn failure(
     let line = Line::Failure {
         by: By::of(plan),
         ended: ended(&trial.outcome),
-        says: trial.outcome.to_string(),
+        sentence: trial.outcome.to_string(),
         findings: findings(&trial.outcome),
         output: last_lines(trial).0,
         cut,
@@ -183,13 +185,13 @@ pub(super) fn failure(
 /// The provocations, and the last line.
 pub(super) fn end(out: &mut dyn Write, tally: &Tally, plan: &Plan, failed: bool) -> io::Result<()> {
     for it in &plan.kinds {
-        let sort = match it.sort() {
+        let kind = match it.sort() {
             Sort::Moment => "moment",
             Sort::Mercy => "mercy",
             Sort::Failure => "failure",
         };
-        let (times, runs) = tally.of(*it);
-        print(out, &Line::Provocation { name: it.name(), rule: it.rule(), sort, times, runs })?;
+        let (count, runs) = tally.of(*it);
+        print(out, &Line::Provocation { name: it.name(), rule: it.rule(), kind, count, runs })?;
     }
     let never = tally.never(plan).map(|it| it.name()).collect();
     let missed = tally.missed(plan).iter().map(ToString::to_string).collect();
@@ -197,7 +199,7 @@ pub(super) fn end(out: &mut dyn Write, tally: &Tally, plan: &Plan, failed: bool)
 }
 
 fn ended(outcome: &Outcome) -> Ended {
-    let (outcome, status, signal) = match outcome {
+    let (outcome, exit_status, signal) = match outcome {
         Outcome::Passed => ("passed", None, None),
         Outcome::Ended(status) => match status.signal() {
             None => ("exited", status.code(), None),
@@ -206,7 +208,7 @@ fn ended(outcome: &Outcome) -> Ended {
         Outcome::TimedOut(_) => ("timed_out", None, None),
         Outcome::Found(_) => ("found", None, None),
     };
-    Ended { outcome, status, signal }
+    Ended { outcome, exit_status, signal }
 }
 
 fn findings(outcome: &Outcome) -> Vec<Finding<'_>> {
@@ -220,7 +222,13 @@ fn findings(outcome: &Outcome) -> Vec<Finding<'_>> {
 
 fn at(place: &Place) -> At {
     let &Place { provocation, process, object, nth } = place;
-    At { place: place.to_string(), provocation: provocation.name(), process, object, nth }
+    At {
+        place: place.to_string(),
+        provocation: provocation.name(),
+        process_number: process,
+        object_number: object,
+        nth,
+    }
 }
 
 #[cfg(test)]
@@ -268,11 +276,11 @@ mod tests {
     #[test]
     fn a_failure_has_its_outcome_and_what_is_left_of_it() {
         let expected = json!({
-            "type": "failure", "seed": 7, "as": null, "outcome": "exited", "status": 3, "signal": null,
-            "says": "the program exits with status 3", "findings": [], "output": ["first", "last"],
+            "type": "failure", "seed": "7", "as": null, "outcome": "exited", "exit_status": 3, "signal": null,
+            "sentence": "the program exits with status 3", "findings": [], "output": ["first", "last"],
             "cut": "places", "provocations": ["single-completions"],
             "places": [{ "place": "single-completions:0.1.2", "provocation": "single-completions",
-                         "process": 0, "object": 1, "nth": 2 }],
+                         "process_number": 0, "object_number": 1, "nth": 2 }],
             "again": "transom rehearse",
         });
         assert_eq!(failed(exited(3), Some(&Least::Places(vec![AT]))), expected);
@@ -287,7 +295,7 @@ mod tests {
     fn each_outcome_has_its_name() {
         let of = |outcome| {
             let line = lines(|out| run(out, &plan(), &trial(outcome))).pop().unwrap();
-            (line["outcome"].clone(), line["status"].clone(), line["signal"].clone())
+            (line["outcome"].clone(), line["exit_status"].clone(), line["signal"].clone())
         };
         assert_eq!(of(Outcome::Passed), (json!("passed"), json!(null), json!(null)));
         let killed = Outcome::Ended(ExitStatus::from_raw(9));
@@ -305,7 +313,8 @@ mod tests {
         let mut tally = Tally::default();
         tally.add(&trial(Outcome::Passed), &plan());
         let lines = lines(|out| end(out, &tally, &plan(), false));
-        let counts: Vec<_> = lines[..2].iter().map(|it| (&it["name"], &it["times"])).collect();
+        let counts: Vec<_> =
+            lines[..2].iter().map(|it| (&it["provocation"], &it["count"])).collect();
         let expected = [(json!("late-work"), json!(0)), (json!("single-completions"), json!(1))];
         assert_eq!(counts, expected.iter().map(|(name, it)| (name, it)).collect::<Vec<_>>());
         let last = json!({

@@ -2,11 +2,11 @@
 
 use super::screen::service;
 use super::view::{Flow, Latency, Links, Process, QueuePair, Span, Stage, View};
+use crate::explain::json::{kind, length};
 use crate::failure::Result;
 use crate::lines::{self, Exact};
 use serde_json::{Value, json};
 use std::io::stdout;
-use transom_device::protection::Kind;
 
 pub(super) fn print(view: &View) -> Result {
     Ok(lines::print(&mut stdout().lock(), &value(view))?)
@@ -17,7 +17,7 @@ fn value(view: &View) -> Value {
     let refusals = view.refusals.iter().map(|it| Value::Object(it.fields.clone()));
     json!({
         "time_ns": Exact(view.time),
-        "interval_ns": view.interval.as_nanos() as u64,
+        "interval_ns": Exact(view.interval.as_nanos()),
         "processes": processes.collect::<Vec<_>>(),
         "refusals": refusals.collect::<Vec<_>>(),
     })
@@ -36,7 +36,7 @@ fn process(it: &Process, view: &View) -> Value {
             .iter()
             .filter(move |entry| entry.owner == it.stay && entry.stage == stage);
         let ends = of_it.map(|entry| match &entry.peer {
-            None => json!({ "port_space": entry.space, "address": entry.local }),
+            None => json!({ "port_space": entry.space, "local": entry.local }),
             Some(peer) => json!({ "local": entry.local, "peer": peer }),
         });
         ends.collect::<Vec<_>>()
@@ -45,12 +45,13 @@ fn process(it: &Process, view: &View) -> Value {
     json!({
         "pid": it.pid,
         "process": it.name,
-        "device": it.device,
+        "device_number": it.device,
         "other_pid_namespace": !it.shares_pids,
         "readable": !it.is_far,
         "waits_for": it.waits_for,
         "objects": Value::Object(objects.collect()),
-        "open_bytes": { "window": it.in_windows, "region": it.in_regions },
+        "open_window_bytes": Exact(it.in_windows),
+        "open_region_bytes": Exact(it.in_regions),
         "open_windows": it.windows,
         "sent": links(it.load.sent),
         "received": links(it.load.received),
@@ -74,7 +75,7 @@ fn links(links: Links) -> Value {
     let flow = |flow: Flow| {
         json!({
             "messages": flow.messages,
-            "bytes": flow.bytes,
+            "bytes": Exact(flow.bytes),
             "messages_per_second": flow.message_rate,
             "bytes_per_second": flow.byte_rate,
         })
@@ -85,16 +86,16 @@ fn links(links: Links) -> Value {
 fn latency(it: &Latency) -> Value {
     json!({
         "operation": it.operation,
-        "requests": it.requests,
-        "p50_ns": it.p50,
-        "p99_ns": it.p99,
+        "count": it.requests,
+        "p50_ns": it.p50.map(Exact),
+        "p99_ns": it.p99.map(Exact),
     })
 }
 
 fn queue_pair(it: &QueuePair) -> Value {
     json!({
         "qp": it.number,
-        "type": service(it.service),
+        "transport": service(it.service),
         "state": it.state.name(),
         "peer_qp": it.peer,
         "peer_pid": it.peer_process.as_ref().map(|(pid, _)| pid),
@@ -112,19 +113,12 @@ fn queue_pair(it: &QueuePair) -> Value {
 }
 
 fn span(span: &Span, qp: Option<u32>) -> Value {
-    let kind = match span.kind {
-        Kind::Region => "region",
-        Kind::Null => "null_region",
-        Kind::Window1 => "window_1",
-        Kind::Window2A => "window_2a",
-        Kind::Window2B => "window_2b",
-    };
     let access: Vec<_> = span.access.iter_names().map(|(name, _)| name).collect();
     let mut value = json!({
-        "kind": kind,
+        "kind": kind(span.kind),
         "key": span.key,
         "base": Exact(span.base),
-        "length": Some(span.length).filter(|length| *length != u64::MAX),
+        "length": length(span.length),
         "access": access,
     });
     if let Some(qp) = qp.filter(|qp| *qp != 0) {

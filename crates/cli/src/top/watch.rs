@@ -241,7 +241,7 @@ impl Look<'_> {
                 waits,
             };
             let listening = ports.listeners_of(process).map(|it| {
-                let space = space_name(it.claim.space);
+                let space = devices::space_name(it.claim.space);
                 of(Stage::Listening, space, it.claim.address.to_string(), None, None)
             });
             let connected = ports.connections_of(process).map(|it| {
@@ -285,16 +285,6 @@ fn refusal(told: &Told, before: u64) -> Refusal {
         sentence: told.sentence(),
         is_new: told.time() > before,
         fields,
-    }
-}
-
-fn space_name(space: impl std::fmt::Debug + Copy) -> &'static str {
-    match format!("{space:?}").as_str() {
-        "Tcp" => "TCP",
-        "Udp" => "UDP",
-        "Ib" => "IB",
-        "Ipoib" => "IPoIB",
-        _ => "",
     }
 }
 

@@ -19,6 +19,12 @@ pub(super) fn operation(code: u8) -> &'static str {
     }
 }
 
+/// The operation that was refused, as `transom explain` calls it.
+pub(super) fn refused(code: u16) -> &'static str {
+    let operation = u8::try_from(code).ok().and_then(Operation::from_code);
+    operation.map_or("unsupported", |operation| operation.needs().label)
+}
+
 /// The status of a completion.
 pub(super) fn status(code: u16) -> &'static str {
     u8::try_from(code).ok().and_then(Status::from_code).map_or("unknown", status_name)

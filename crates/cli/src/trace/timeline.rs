@@ -377,7 +377,7 @@ impl Process {
         let title = Title::Once(format!("{kind} {:#x}, {bytes}", event.key));
         let mut arguments = vec![
             ("key", Argument::Hex(event.key.into())),
-            ("address", Argument::Hex(event.address)),
+            ("base", Argument::Hex(event.address)),
             ("rights", Argument::Text(named::rights(event.detail & 0xffff_ffff))),
         ];
         if !covers_all {
@@ -430,7 +430,7 @@ impl Process {
         let track = *self.refused.get_or_insert_with(|| packets.below(process, "refused", 1));
         let sentence = sentence.unwrap_or_else(|| named::reason(event.code, event.more));
         let mut arguments = vec![
-            ("operation", Argument::Word(named::operation(event.more as u8))),
+            ("operation", Argument::Word(named::refused(event.more))),
             ("queue pair", Argument::Hex(event.qp.into())),
         ];
         arguments.extend(pair::other_end("by queue pair", event.peer));

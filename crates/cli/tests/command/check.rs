@@ -182,7 +182,7 @@ fn lines_of_json_go_to_standard_output_or_a_file() {
     let printed = lines(&String::from_utf8(output.stdout).unwrap());
     let types: Vec<_> = printed.iter().map(|line| line["type"].clone()).collect();
     assert_eq!(types, ["finding", "summary"]);
-    assert_eq!(printed[0]["calls"][0]["places"][0]["offset"], 0x1a40);
+    assert_eq!(printed[0]["calls"][0]["callers"][0]["offset"], 0x1a40.to_string());
 
     let output = scratch.output(&["--json=found.json"], &finds("work-lost"));
     assert!(output.stdout.is_empty());

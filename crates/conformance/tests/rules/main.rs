@@ -197,6 +197,7 @@ mod seen {
     mod roles;
     mod top;
     mod trace;
+    mod vocabulary;
 }
 
 /// Many processes and threads, and what the system may do to them.

@@ -254,7 +254,7 @@ impl Rehearsed {
             (true, Some(runs)) => Ok(runs),
             _ => {
                 let failure = of("failure").map_or(printed.complaints.clone(), |it| {
-                    format!("{}\n{}\n{}", it["says"], it["output"], it["again"])
+                    format!("{}\n{}\n{}", it["sentence"], it["output"], it["again"])
                 });
                 Err(format!("{}: {status}\n{failure}", self.server))
             }

@@ -76,7 +76,7 @@ fn a_mistake_is_reported_with_the_functions_and_lines_that_make_it() {
     let source = fs::read_to_string(root().join("crates/conformance/tests/c/checked/teardown.c"));
     let source = source.expect("the source is there");
     let of = |call: &Value| -> Vec<String> {
-        let places = call["places"].as_array().unwrap().iter();
+        let places = call["callers"].as_array().unwrap().iter();
         let own = places.filter(|place| place["function"] == "work_lost");
         let line = |place: &Value| place["line"].as_u64().unwrap() as usize;
         own.map(|place| source.lines().nth(line(place) - 1).unwrap().to_owned()).collect()

@@ -138,7 +138,7 @@ fn checked_while_one_goes() {
     let unpolled: Vec<_> = found
         .iter()
         .filter(|it| ["work-lost", "completions-unpolled"].iter().any(|kind| it["kind"] == *kind))
-        .map(|it| it["says"].as_str().expect("a sentence"))
+        .map(|it| it["sentence"].as_str().expect("a sentence"))
         .collect();
     let number = printed.output.split(' ').find(|word| word.starts_with("0x"));
     let number = number.unwrap_or_else(|| panic!("{printed:?}"));
@@ -347,7 +347,8 @@ fn lines_about_each_device() {
     }
     let told: Value = serde_json::from_str(&look("--json")).expect("JSON");
     let all = told["processes"].as_array().expect("a list").iter();
-    let mut numbers: Vec<_> = all.map(|it| it["device"].as_u64().expect("a number")).collect();
+    let mut numbers: Vec<_> =
+        all.map(|it| it["device_number"].as_u64().expect("a number")).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [0, 1]);
 }

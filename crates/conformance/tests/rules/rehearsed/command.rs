@@ -292,14 +292,15 @@ fn a_report_for_programs_has_each_run_the_failure_and_the_counts() {
     let runs = of("run");
     assert_eq!((&runs[0]["seed"], &runs[0]["outcome"]), (&Value::Null, &json!("passed")));
     let failed = runs[runs.len() - 1];
-    assert_eq!((&failed["outcome"], &failed["status"]), (&json!("exited"), &json!(1)));
+    assert_eq!((&failed["outcome"], &failed["exit_status"]), (&json!("exited"), &json!(1)));
     let [failure] = of("failure")[..] else { panic!("{printed:?}") };
     assert_eq!((&failure["seed"], &failure["cut"]), (&failed["seed"], &json!("places")));
     let place = failure["places"][0]["place"].as_str().expect("a place");
     assert_eq!(failure["places"][0]["provocation"], "single-completions");
     let again = failure["again"].as_str().expect("a command");
     assert!(again.contains(&format!(" --at {place} -- ")), "{again}");
-    let counts: Vec<_> = of("provocation").iter().map(|it| (&it["name"], &it["sort"])).collect();
+    let counts: Vec<_> =
+        of("provocation").iter().map(|it| (&it["provocation"], &it["kind"])).collect();
     let [single, refused] = [json!("single-completions"), json!("refused-posts")];
     assert_eq!(counts, [(&single, &json!("moment")), (&refused, &json!("failure"))]);
     let last = lines.last().expect("a summary");

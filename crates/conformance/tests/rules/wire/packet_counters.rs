@@ -36,7 +36,10 @@ fn the_command_says_what_became_of_packets() {
     let process = processes.iter().find(|process| process["slot"] == slot).expect("this one");
     assert_eq!(process["pid"], pid);
     let packets = &process["packets"];
-    assert!(packets["sent"].as_u64() >= Some(1) && packets["received"].as_u64() >= Some(1));
+    assert!(
+        packets["packets_sent"].as_u64() >= Some(1)
+            && packets["packets_received"].as_u64() >= Some(1)
+    );
     assert!(packets["dropped"]["other_address"].as_u64() >= Some(12), "{packets}");
     assert_eq!(packets["dropped"]["no_queue_pair"], 0, "{packets}");
 
