@@ -101,6 +101,7 @@ macro_rules! provocations {
                     | Self::EarlyData
                     | Self::LateDisconnects
                     | Self::LateTimewaits
+                    | Self::LateAddresses
                     | Self::AddressChanges => (operation, Some("id")),
                     Self::ExactSizes
                     | Self::NumbersAgain
@@ -173,6 +174,10 @@ provocations! {
     LateAsyncEvents "late-async-events" "REH-15" Moment "event"
         "an asynchronous event comes late, together with the next ones"
         "ibv_get_async_event(3)";
+    /// An address or a route of rdma_cm is resolved late.
+    LateAddresses "late-addresses" "REH-86" Moment "step"
+        "an address or a route is resolved late, and the step after it is refused until then"
+        "rdma_resolve_addr(3), rdma_resolve_route(3)";
     /// The first message of a peer comes before the confirmation of its connection.
     EarlyData "early-data" "REH-16" Moment "confirmation"
         "ESTABLISHED comes late, and the peer's first message before it"

@@ -150,10 +150,8 @@ impl Engine {
 
     /// The path that a connection needs was found, or not.
     pub fn resolve_route(&mut self, id: CommId, found: Result<(), Errno>) -> Result<(), Refused> {
+        let route = self.takes_route(id)?;
         let entry = self.entry(id)?;
-        let State::AddressResolved(route) = entry.state else {
-            return Err(entry.not_now("rdma_resolve_route comes after ADDR_RESOLVED, once"));
-        };
         let happened = match found {
             Ok(()) => {
                 entry.state = State::RouteResolved(route);
@@ -163,6 +161,15 @@ impl Engine {
         };
         self.shared.happened(id, happened);
         Ok(())
+    }
+
+    /// The route of an id whose address is resolved. Others cannot resolve a route.
+    pub fn takes_route(&mut self, id: CommId) -> Result<Route, Refused> {
+        let entry = self.entry(id)?;
+        match entry.state {
+            State::AddressResolved(route) => Ok(route),
+            _ => Err(entry.not_now("rdma_resolve_route comes after ADDR_RESOLVED, once")),
+        }
     }
 
     /// An address has moved to another interface, or its interface has another hardware address. The ids that are bound

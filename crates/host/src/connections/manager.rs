@@ -161,8 +161,9 @@ impl Manager {
         for late in self.rehearsed.take_due(now, None) {
             self.handle_in_time(&late, now);
         }
-        for (id, happened) in self.rehearsed.take_events(now) {
-            self.raise(id, happened);
+        for (id, coming) in self.rehearsed.take_coming(now) {
+            // Its device may have gone meanwhile, and it has been told so.
+            let _ = self.come(id, coming);
         }
         for id in self.rehearsed.gone.take_due(now) {
             self.engine.give_up(id, now);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use transom_cm::{ConnectionState, Happened};
+use transom_cm::refused::Errno;
+use transom_cm::{ConnectionState, Happened, Route};
 use transom_net::management::ManagementDatagram;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal;
@@ -25,7 +26,7 @@ pub(super) struct Rehearsed {
     /// How many ids the program has got.
     given: u32,
     late: Vec<Late>,
-    /// Events that come later.
+    /// Events, addresses and routes that come later.
     to_come: Vec<ToCome>,
     pub(super) gone: Gone,
 }
@@ -38,12 +39,23 @@ struct Late {
     datagram: ManagementDatagram,
 }
 
-/// An event that comes later.
+/// What comes later.
 #[derive(Debug)]
 struct ToCome {
     id: CommId,
     until: u64,
-    happened: Happened,
+    coming: Coming,
+}
+
+/// What may come later to an id, other than a message.
+#[derive(Debug)]
+pub(super) enum Coming {
+    /// An event, of which nothing depends.
+    Event(Happened),
+    /// Its address is resolved, or not.
+    Address(Result<Route, Errno>),
+    /// Its route is.
+    Route(Result<(), Errno>),
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +71,8 @@ struct Id {
     ends: u64,
     /// How many connections of it were established.
     established: u64,
+    /// How many addresses and routes it has asked for.
+    resolved: u64,
     /// How many of its time waits have ended.
     timewaits: u64,
     /// Nobody confirms its connection.
@@ -140,18 +154,38 @@ impl Rehearsed {
         };
         if let Happened::TimewaitExit = happened {
             let until = now + (TIMEWAIT << (number % (TIMEWAIT_DOUBLINGS + 1)));
-            self.to_come.push(ToCome { id, until, happened });
+            self.to_come.push(ToCome { id, until, coming: Coming::Event(happened) });
             return None;
         }
         let until = now + (SHORTEST << (number % (DOUBLINGS + 1)));
-        self.to_come.push(ToCome { id, until, happened: Happened::AddressChange });
+        self.to_come.push(ToCome { id, until, coming: Coming::Event(Happened::AddressChange) });
         Some(happened)
     }
 
-    /// Takes the events that come now.
-    pub(super) fn take_events(&mut self, now: u64) -> Vec<(CommId, Happened)> {
+    /// An address or a route of an id is resolved. Returns it if that is so now, and not later.
+    pub(super) fn resolve(&mut self, id: CommId, coming: Coming, now: u64) -> Option<Coming> {
+        let (Some(rehearsal), Some(its)) = (rehearsal::on(), self.ids.get_mut(&id)) else {
+            return Some(coming);
+        };
+        let nth = its.resolved;
+        its.resolved += 1;
+        let Some(number) = rehearsal.provokes(Provocation::LateAddresses, its.number, nth) else {
+            return Some(coming);
+        };
+        let until = now + (SHORTEST << (number % (DOUBLINGS + 1)));
+        self.to_come.push(ToCome { id, until, coming });
+        None
+    }
+
+    /// Whether a route is to come to an id.
+    pub(super) fn awaits_route(&self, id: CommId) -> bool {
+        self.to_come.iter().any(|it| it.id == id && matches!(it.coming, Coming::Route(_)))
+    }
+
+    /// Takes what comes now.
+    pub(super) fn take_coming(&mut self, now: u64) -> Vec<(CommId, Coming)> {
         let due = self.to_come.extract_if(.., |it| it.until <= now);
-        due.map(|it| (it.id, it.happened)).collect()
+        due.map(|it| (it.id, it.coming)).collect()
     }
 
     /// Whether an arriving message comes late. If so, it is kept until then. `state` is that of the id's connection.

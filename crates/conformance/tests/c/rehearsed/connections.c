@@ -238,10 +238,58 @@ static void connects_early(int wrong)
 	expect(ends.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 }
 
+/* Resolves an address and a route. Wrong: does not wait for the one before it asks for the other. */
+static void resolves_at_once(int wrong)
+{
+	struct ends ends = {.channel = rdma_create_event_channel()};
+	struct rdma_conn_param param = {.retry_count = 7};
+	struct sockaddr_storage address;
+
+	CHECK(ends.channel);
+	ends.listener = listener(ends.channel, AF_INET, RDMA_PS_TCP, &address);
+	CHECK(!rdma_create_id(ends.channel, &ends.active, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(ends.active, NULL, (struct sockaddr *)&address, 2000));
+	if (!wrong)
+		expect(ends.channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(!rdma_resolve_route(ends.active, 2000));
+	if (wrong)
+		expect(ends.channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	expect(ends.channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	make_queue_pair(&ends, ends.active);
+	CHECK(!rdma_connect(ends.active, &param));
+	expect(ends.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+}
+
+/* Connects. Wrong: does not wait for the route. */
+static void connects_at_once(int wrong)
+{
+	struct ends ends = {.channel = rdma_create_event_channel()};
+	struct rdma_conn_param param = {.retry_count = 7};
+	struct sockaddr_storage address;
+
+	CHECK(ends.channel);
+	ends.listener = listener(ends.channel, AF_INET, RDMA_PS_TCP, &address);
+	CHECK(!rdma_create_id(ends.channel, &ends.active, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(ends.active, NULL, (struct sockaddr *)&address, 2000));
+	expect(ends.channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	make_queue_pair(&ends, ends.active);
+	CHECK(!rdma_resolve_route(ends.active, 2000));
+	/* One is resolved already, or asked for. */
+	CHECK(rdma_resolve_route(ends.active, 2000) && errno == EINVAL);
+	if (!wrong)
+		expect(ends.channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	CHECK(!rdma_connect(ends.active, &param));
+	if (wrong)
+		expect(ends.channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	expect(ends.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int wrong);
 } programs[] = {
+	{"resolves-at-once", resolves_at_once},
+	{"connects-at-once", connects_at_once},
 	{"expects-device", expects_device},
 	{"expects-established", expects_established},
 	{"expects-disconnected", expects_disconnected},

@@ -69,6 +69,7 @@ pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), St
             | Provocation::EarlyData
             | Provocation::LateDisconnects
             | Provocation::LateTimewaits
+            | Provocation::LateAddresses
             | Provocation::SlowFlush
             | Provocation::LateEvents
             | Provocation::LateAsyncEvents

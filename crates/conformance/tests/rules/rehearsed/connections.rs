@@ -25,6 +25,18 @@ fn an_address_is_expected_to_lead_to_a_device() {
     is_shown_by(&PROGRAM.1, "expects-device", Provocation::RefusedConnections, "40");
 }
 
+/// Rules: REH-86, REH-42
+#[test]
+fn an_address_is_expected_to_be_resolved_at_once() {
+    is_shown_by(&PROGRAM.1, "resolves-at-once", Provocation::LateAddresses, "20");
+}
+
+/// Rules: REH-86, REH-42
+#[test]
+fn a_route_is_expected_to_be_resolved_at_once() {
+    is_shown_by(&PROGRAM.1, "connects-at-once", Provocation::LateAddresses, "20");
+}
+
 /// Rules: REH-16, REH-42
 #[test]
 fn a_connection_is_expected_to_be_established_before_its_first_message() {

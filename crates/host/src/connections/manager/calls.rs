@@ -1,16 +1,17 @@
 //! The calls of programs: files, and the ids in them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
 use transom_cm::refused::Errno;
-use transom_cm::{Engine, Happened, Refused, Service};
+use transom_cm::{Engine, Happened, Refused, Route, Service};
 use transom_system::addresses::gid;
 use transom_system::clock;
 use transom_wire::cm::{CommId, ServiceId};
 
 use super::Manager;
 use crate::connections::files::Delivered;
+use crate::connections::rehearsed::Coming;
 use crate::connections::routes;
 
 impl Manager {
@@ -207,18 +208,27 @@ impl Manager {
         }
         let (engine, ports) = (&mut self.engine, &mut self.ports);
         engine.resolve_address(id, source, destination, ports)?;
-        if self.rehearsed.refuses(id).is_some() {
-            return self.engine.address_resolved(id, Err(Errno::ETIMEDOUT));
-        }
+        let found = match self.rehearsed.refuses(id) {
+            Some(_) => Err(Errno::ETIMEDOUT),
+            None => self.find_route(bound, destination.ip(), interface),
+        };
+        self.resolved(id, Coming::Address(found))
+    }
+
+    fn find_route(
+        &self,
+        bound: Option<IpAddr>,
+        destination: IpAddr,
+        interface: Option<u32>,
+    ) -> Result<Route, Errno> {
         let port = self.device.port();
-        let found = routes::find(port, bound, destination.ip(), interface).and_then(|route| {
+        routes::find(port, bound, destination, interface).and_then(|route| {
             let here = port.is_here(&gid(route.destination));
             match here && !self.device.options().wire_only {
                 true => Ok(route),
                 false => port.open_wire().map(|()| route).map_err(Errno),
             }
-        });
-        self.engine.address_resolved(id, found)
+        })
     }
 
     /// Appends an event of the program's own to those of an id.

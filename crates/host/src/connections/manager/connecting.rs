@@ -8,6 +8,7 @@ use transom_net::management::ManagementDatagram;
 use transom_system::{clock, tools};
 use transom_wire::cm::{CommId, Ece, Message, RejectReason};
 
+use super::super::rehearsed::Coming;
 use super::super::traced;
 use super::Manager;
 
@@ -19,8 +20,33 @@ impl Manager {
     /// As [`Manager::with_id`].
     pub fn resolve_route(&mut self, file: RawFd, id: CommId) -> Result<(), Refused> {
         self.check(file, id)?;
+        self.engine.takes_route(id)?;
+        if self.rehearsed.awaits_route(id) {
+            let takes = "rdma_resolve_route comes after ADDR_RESOLVED, once";
+            return Err(Refused::State { is: "is resolving its route", takes });
+        }
         let found = self.rehearsed.refuses(id).map_or(Ok(()), |_| Err(Errno::ETIMEDOUT));
-        self.with_id(file, id, |engine, _| engine.resolve_route(id, found))
+        self.resolved(id, Coming::Route(found))
+    }
+
+    /// An address or a route of an id is found. The id is told, perhaps later.
+    pub(super) fn resolved(&mut self, id: CommId, found: Coming) -> Result<(), Refused> {
+        match self.rehearsed.resolve(id, found, clock::steady()) {
+            Some(found) => self.come(id, found),
+            None => Ok(()),
+        }
+    }
+
+    /// What may be late comes.
+    pub(super) fn come(&mut self, id: CommId, coming: Coming) -> Result<(), Refused> {
+        match coming {
+            Coming::Address(found) => self.engine.address_resolved(id, found),
+            Coming::Route(found) => self.engine.resolve_route(id, found),
+            Coming::Event(happened) => {
+                self.raise(id, happened);
+                Ok(())
+            }
+        }
     }
 
     /// Asks for a connection, or for the queue pair of a datagram service.
