@@ -20,14 +20,9 @@ impl Call {
         Self { frames: [0; DEPTH], depth: 0, thread }
     }
 
-    /// A call by a thread with these callers, innermost first. Of more than there is room for, it keeps the innermost.
-    pub fn of(thread: u32, callers: &[usize]) -> Self {
-        let mut call = Self::by(thread);
-        for (place, address) in call.frames.iter_mut().zip(callers) {
-            *place = *address;
-        }
-        call.depth = callers.len().min(DEPTH) as u8;
-        call
+    /// A call by a thread with this many callers, innermost first, and zeros behind them.
+    pub const fn of(thread: u32, (frames, count): ([usize; DEPTH], usize)) -> Self {
+        Self { frames, depth: if count < DEPTH { count as u8 } else { DEPTH as u8 }, thread }
     }
 
     /// Adds the next caller. Returns false if there is no room.
@@ -52,9 +47,8 @@ mod tests {
     fn a_call_keeps_the_innermost_callers() {
         let mut call = Call::by(7);
         let taken = (1..=20).take_while(|address| call.push(*address)).count();
-        let expected: Vec<_> = (1..=DEPTH).collect();
+        let expected: [usize; DEPTH] = std::array::from_fn(|nth| nth + 1);
         assert_eq!((taken, call.frames()), (DEPTH, &expected[..]));
-        assert_eq!(Call::of(7, &(1..=20).collect::<Vec<_>>()), call);
-        assert_eq!(Call::of(7, &expected[..3]).frames(), &expected[..3]);
+        assert_eq!(Call::of(7, (expected, DEPTH)), call);
     }
 }

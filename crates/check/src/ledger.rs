@@ -14,7 +14,10 @@
 //! | [`pair`] | the work of a queue pair: posted, completed, polled |
 //! | [`bind`] | the rights of peers, and binds of windows that grant them |
 //! | [`buffer`] | the buffers of a work request, and their content while only the device may change it |
+//! | [`content`] | the program's memory, as the ledger asks for it |
 //! | [`claim`] | memory that the program claims for itself |
+//! | [`posting`] | requests that are posted, taken or refused |
+//! | `ring` | requests in the order of their posts |
 //! | [`fork`] | forks, and a child's uses of its parent's objects |
 //! | [`gone`] | memory that was given back while a region had it |
 //! | `span` | ranges of memory |
@@ -26,13 +29,16 @@ pub mod bind;
 pub mod buffer;
 pub mod claim;
 pub mod connection;
+pub mod content;
 pub mod event;
 pub mod fork;
 pub mod gone;
 pub mod memory;
 pub mod pair;
+pub mod posting;
 pub mod queue;
 pub mod rights;
+mod ring;
 pub mod sleep;
 mod span;
 pub mod thing;
@@ -47,6 +53,7 @@ pub use buffer::{Buffer, Buffers, Piece, Sample, WATCHED};
 use claim::Claims;
 pub use connection::ConnectionEvent;
 use connection::Connections;
+pub use content::ProgramMemory;
 use event::Unacknowledged;
 pub use event::{Event, Owner};
 pub use fork::parents_object;
@@ -56,6 +63,7 @@ pub use memory::{Change, Region, UnderWay};
 pub use pair::Pair;
 use queue::Queue;
 use rights::Keys;
+use ring::Ring;
 use sleep::Watched;
 pub use sleep::{Arming, How, Look, Stuck};
 pub use span::How as GivenHow;
@@ -96,7 +104,7 @@ pub struct Ledger {
     /// The completion queues of shared receive queues of XRC.
     shared_queues: BTreeMap<usize, usize>,
     /// Receives posted to shared receive queues.
-    shared: BTreeMap<usize, VecDeque<Posted>>,
+    shared: BTreeMap<usize, Ring>,
     events: Unacknowledged,
     connections: Connections,
     /// Completion queues that have a channel.
@@ -110,8 +118,6 @@ pub struct Ledger {
     keys: Keys,
     writes: Writes,
     mistakes: Vec<Mistake>,
-    /// Room for requests that are about to be posted. It is kept, because a program posts so often.
-    room: Vec<Posted>,
 }
 
 impl Ledger {

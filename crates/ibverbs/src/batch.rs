@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use transom_abi::*;
-use transom_check::Call;
-use transom_check::ledger::{Buffers, Posted};
+use transom_check::ledger::Posted;
+use transom_check::ledger::posting::Requests;
 use transom_device::queue::{
     Body, LocalOp, PostError, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
@@ -260,39 +260,34 @@ impl Batch {
         }
     }
 
-    /// The requests as `transom check` records them.
-    pub(crate) fn described(&self, device: usize, call: Call) -> impl Iterator<Item = Posted> {
+    /// The requests, which write themselves down for `transom check`.
+    pub(crate) fn described(&self, device: usize) -> impl Requests {
         self.requests.iter().map(move |request| {
-            let buffers: Buffers = match request.data {
-                Data::Sges { start, count } => {
-                    self.sges[start..start + count].iter().map(check::buffer).collect()
-                }
-                Data::None | Data::Inline { .. } => Buffers::default(),
-            };
-            let bytes = match request.data {
-                Data::Inline { length, .. } => length as u64,
-                Data::None | Data::Sges { .. } => buffers.iter().map(|it| it.length).sum(),
-            };
-            let returns = matches!(request.op, SendOp::Message(body) if body.returns_data());
-            Posted {
-                wr_id: request.wr_id,
-                what: check::called(&request.op),
-                bytes,
-                sges: buffers.len() as u32,
-                buffers,
-                is_target: returns,
-                is_receive: false,
-                remote: match request.op {
+            move |posted: &mut Posted| {
+                let sges = match request.data {
+                    Data::Sges { start, count } => &self.sges[start..start + count],
+                    Data::None | Data::Inline { .. } => &[],
+                };
+                posted.buffers.set(sges.iter().map(check::buffer));
+                posted.sges = sges.len() as u32;
+                posted.bytes = match request.data {
+                    Data::Inline { length, .. } => length as u64,
+                    _ => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+                };
+                posted.wr_id = request.wr_id;
+                posted.what = check::called(&request.op);
+                posted.is_target =
+                    matches!(request.op, SendOp::Message(body) if body.returns_data());
+                posted.is_receive = false;
+                posted.remote = match request.op {
                     SendOp::Message(
                         Body::Read { address, key } | Body::Write { address, key, .. },
                     ) => Some((key.0, address)),
                     _ => None,
-                },
-                sample: None,
-                is_inline: matches!(request.data, Data::Inline { .. }),
-                is_signaled: request.flags.contains(SendFlags::SIGNALED),
-                binds: check::bind_of(device, &request.op),
-                call,
+                };
+                posted.is_inline = matches!(request.data, Data::Inline { .. });
+                posted.is_signaled = request.flags.contains(SendFlags::SIGNALED);
+                posted.binds = check::bind_of(device, &request.op);
             }
         })
     }

@@ -57,7 +57,7 @@ pub(crate) use self::forks::{is_fork_safe, uses};
 pub(crate) use self::rights::rights;
 use self::sink::Sink;
 use self::sleep::Sleepers;
-pub(crate) use self::work::{bind_of, buffer, called};
+pub(crate) use self::work::{bind_of, buffer, called, written};
 use crate::{site, told};
 
 /// The ledger of this process, and the file for its findings.
@@ -65,6 +65,8 @@ pub(crate) struct Checker {
     ledger: Mutex<Ledger>,
     sink: Mutex<Sink>,
     sleepers: Sleepers,
+    /// The program has polled an error.
+    has_errors: AtomicBool,
     /// Queue pairs, by the addresses of their `ibv_qp`.
     pairs: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
     /// Devices, by the numbers that the ledger has for them.
@@ -190,6 +192,7 @@ impl Checker {
             ledger,
             sink,
             sleepers,
+            has_errors: AtomicBool::new(false),
             pairs,
             devices,
             polling,

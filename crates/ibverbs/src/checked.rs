@@ -8,16 +8,16 @@ use std::iter;
 use std::ptr::null_mut;
 
 use transom_abi::*;
-use transom_check::Call;
-use transom_check::ledger::{Bind, Buffers, Posted, Thing};
+use transom_check::ledger::posting::Requests;
+use transom_check::ledger::{Bind, Posted, Thing};
 use transom_device::protection::Key;
 use transom_host::Limits;
 use transom_system::sanitizers;
 
-use crate::check::{buffer, id_of, is_on, on, rights, uses};
+use crate::check::{buffer, id_of, is_on, on, rights, uses, written};
 use crate::context::Context;
-use crate::requests::{Linked, Requests};
-use crate::{bind_mw, cq, mw, post, qp, srq, watched};
+use crate::requests::Linked;
+use crate::{bind_mw, cq, mw, post, qp, requests, srq, watched};
 
 /// The operations of a new context. In a checked process, some of them are those of this module.
 pub(crate) fn operations(plain: verbs_context) -> verbs_context {
@@ -55,8 +55,8 @@ unsafe extern "C" fn post_send(
     };
     let device = id_of(pair.device());
     // SAFETY: as above.
-    let described = |call: Call| unsafe { sends(wr, device, call) };
-    let is_told = checker.sends(device, qp.addr(), described);
+    let requests = || unsafe { sends(wr, device) };
+    let is_told = checker.sends(device, qp.addr(), requests());
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
     if answer != 0 {
@@ -68,7 +68,7 @@ unsafe extern "C" fn post_send(
     if (answer != 0 || is_told)
         && let Some(pair) = pair
     {
-        let mut requests: Vec<_> = described(checker.call()).collect();
+        let mut requests = written(requests(), &checker.call());
         let taken = match answer {
             0 => requests.len(),
             // SAFETY: as above. The list is readable up to the first refused request.
@@ -95,25 +95,19 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
         rights: rights(mw::rights(info.mw_access_flags)),
         is_type1: true,
     };
-    let described = |call: Call| Posted {
-        wr_id: asked.wr_id,
-        what: "bind",
-        bytes: 0,
-        sges: 0,
-        buffers: Buffers::default(),
-        is_target: false,
-        is_receive: false,
-        remote: None,
-        sample: None,
-        is_inline: false,
-        is_signaled: asked.send_flags & IBV_SEND_SIGNALED != 0,
+    let request = |posted: &mut Posted| {
+        posted.buffers.clear();
+        (posted.wr_id, posted.what) = (asked.wr_id, "bind");
+        (posted.bytes, posted.sges, posted.remote) = (0, 0, None);
+        (posted.is_target, posted.is_receive, posted.is_inline) = (false, false, false);
+        posted.is_signaled = asked.send_flags & IBV_SEND_SIGNALED != 0;
         // A bind of length zero unbinds.
-        binds: (info.length > 0).then_some(binds),
-        call,
+        posted.binds = (info.length > 0).then_some(binds);
     };
-    checker.sends(binds.device, qp.addr(), |call| iter::once(described(call)));
+    checker.sends(binds.device, qp.addr(), iter::once(request));
     let answer = plain();
-    let (mut requests, taken) = ([described(checker.call())], usize::from(answer == 0));
+    let mut requests = written(iter::once(request), &checker.call());
+    let taken = usize::from(answer == 0);
     checker.posted(pair.device(), qp.addr(), &mut requests, taken, answer);
     answer
 }
@@ -138,15 +132,16 @@ unsafe extern "C" fn post_recv(
     // SAFETY: as above.
     let device = unsafe { device_of((*qp).context) };
     // SAFETY: as above.
-    let described = |call: Call| unsafe { receives(wr, call) };
-    checker.receives(device, qp.addr(), described);
+    let requests = || unsafe { receives(wr) };
+    checker.receives(device, qp.addr(), requests());
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
     if answer != 0 {
         // SAFETY: as above.
         let taken = unsafe { before(wr, first_bad) };
-        let refused: Vec<_> = described(checker.call()).skip(taken).collect();
-        checker.tell(|ledger| ledger.receives_refused(qp.addr(), &refused));
+        let requests = written(requests(), &checker.call());
+        let refused = requests.get(taken..).unwrap_or_default();
+        checker.tell(|ledger| ledger.receives_refused(qp.addr(), refused));
         // SAFETY: null or writable, by the contract of this function.
         unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
     }
@@ -173,15 +168,16 @@ unsafe extern "C" fn post_srq_recv(
     // SAFETY: as above.
     let device = unsafe { device_of((*srq).context) };
     // SAFETY: as above.
-    let described = |call: Call| unsafe { receives(wr, call) };
-    checker.shared_receives(device, srq.addr(), described);
+    let requests = || unsafe { receives(wr) };
+    checker.shared_receives(device, srq.addr(), requests());
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
     if answer != 0 {
         // SAFETY: as above.
         let taken = unsafe { before(wr, first_bad) };
-        let refused: Vec<_> = described(checker.call()).skip(taken).collect();
-        checker.tell(|ledger| ledger.shared_receives_refused(srq.addr(), &refused));
+        let requests = written(requests(), &checker.call());
+        let refused = requests.get(taken..).unwrap_or_default();
+        checker.tell(|ledger| ledger.shared_receives_refused(srq.addr(), refused));
         // SAFETY: null or writable, by the contract of this function.
         unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
     }
@@ -269,61 +265,48 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
 /// The list is readable.
 unsafe fn before<T: Linked>(list: *mut T, end: *mut T) -> usize {
     // SAFETY: by the contract of this function.
-    unsafe { Requests::of(list) }.take_while(|at| *at != end).count()
+    unsafe { requests::Requests::of(list) }.take_while(|at| *at != end).count()
 }
 
-/// The requests of a list, as the ledger keeps them.
+/// The requests of a list, which write themselves down for the ledger.
 ///
 /// # Safety
 /// The list and what it points to is valid as long as this is used.
-pub(crate) unsafe fn sends(
-    list: *mut ibv_send_wr,
-    device: usize,
-    call: Call,
-) -> impl Iterator<Item = Posted> {
+pub(crate) unsafe fn sends(list: *mut ibv_send_wr, device: usize) -> impl Requests {
     // SAFETY: by the contract of this function.
-    let all = unsafe { Requests::of(list) };
+    let all = unsafe { requests::Requests::of(list) };
     // SAFETY: as above.
-    all.map(move |wr| unsafe { send(&*wr, device, &call) })
+    all.map(move |wr| move |posted: &mut Posted| unsafe { send(&*wr, device, posted) })
 }
 
 /// # Safety
 /// What the request points to is valid.
 #[inline]
-unsafe fn send(request: &ibv_send_wr, device: usize, call: &Call) -> Posted {
-    // SAFETY: by the contract of this function.
-    let mut buffers = unsafe { buffers(request.sg_list, request.num_sge) };
-    let (sges, bytes) = (buffers.len() as u32, buffers.iter().map(|it| it.length).sum());
+unsafe fn send(request: &ibv_send_wr, device: usize, posted: &mut Posted) {
     let is_inline = request.send_flags & IBV_SEND_INLINE != 0;
+    // SAFETY: by the contract of this function.
+    unsafe { buffers(request.sg_list, request.num_sge, posted) };
     if is_inline {
-        buffers = Buffers::default();
+        posted.buffers.clear();
     }
-    let remote = match request.opcode {
+    posted.wr_id = request.wr_id;
+    posted.what = name(request.opcode);
+    posted.remote = match request.opcode {
         // SAFETY: these have this member of the union.
         IBV_WR_RDMA_READ | IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => unsafe {
             Some((request.wr.rdma.rkey, request.wr.rdma.remote_addr))
         },
         _ => None,
     };
-    Posted {
-        wr_id: request.wr_id,
-        what: name(request.opcode),
-        bytes,
-        sges,
-        buffers,
-        remote,
-        is_receive: false,
-        is_target: matches!(
-            request.opcode,
-            IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
-        ),
-        sample: None,
-        is_inline,
-        is_signaled: request.send_flags & IBV_SEND_SIGNALED != 0,
-        // SAFETY: the opcode says which member of the union is valid.
-        binds: unsafe { type2_bind(request, device) },
-        call: *call,
-    }
+    posted.is_receive = false;
+    posted.is_target = matches!(
+        request.opcode,
+        IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
+    );
+    posted.is_inline = is_inline;
+    posted.is_signaled = request.send_flags & IBV_SEND_SIGNALED != 0;
+    // SAFETY: the opcode says which member of the union is valid.
+    posted.binds = unsafe { type2_bind(request, device) };
 }
 
 /// The bind of a request, if it is one.
@@ -340,49 +323,42 @@ unsafe fn type2_bind(request: &ibv_send_wr, device: usize) -> Option<Bind> {
     Some(Bind { device, key: bind.rkey, rights, is_type1: false })
 }
 
-/// The receives of a list, as the ledger keeps them.
+/// The receives of a list, which write themselves down for the ledger.
 ///
 /// # Safety
 /// The list and what it points to is valid as long as this is used.
-unsafe fn receives(list: *mut ibv_recv_wr, call: Call) -> impl Iterator<Item = Posted> {
+unsafe fn receives(list: *mut ibv_recv_wr) -> impl Requests {
     // SAFETY: by the contract of this function.
-    let all = unsafe { Requests::of(list) };
-    all.map(move |wr| {
-        // SAFETY: as above.
-        let request = unsafe { &*wr };
-        // SAFETY: as above.
-        let buffers = unsafe { buffers(request.sg_list, request.num_sge) };
-        Posted {
-            wr_id: request.wr_id,
-            what: "receive",
-            bytes: buffers.iter().map(|it| it.length).sum(),
-            sges: buffers.len() as u32,
-            buffers,
-            is_target: true,
-            is_receive: true,
-            remote: None,
-            sample: None,
-            is_inline: false,
-            is_signaled: true,
-            binds: None,
-            call,
+    let all = unsafe { requests::Requests::of(list) };
+    all.map(|wr| {
+        move |posted: &mut Posted| {
+            // SAFETY: as above.
+            let request = unsafe { &*wr };
+            // SAFETY: as above.
+            unsafe { buffers(request.sg_list, request.num_sge, posted) };
+            (posted.wr_id, posted.what) = (request.wr_id, "receive");
+            (posted.is_target, posted.is_receive) = (true, true);
+            (posted.is_inline, posted.is_signaled) = (false, true);
+            (posted.remote, posted.binds) = (None, None);
         }
     })
 }
 
-/// The buffers of a list.
+/// Writes down the buffers of a list, and how many bytes they have.
 ///
 /// # Safety
 /// The list is null, or has this many readable elements.
-unsafe fn buffers(list: *const ibv_sge, count: c_int) -> Buffers {
+unsafe fn buffers(list: *const ibv_sge, count: c_int, posted: &mut Posted) {
     // The device refuses a request with more of them, and reads none.
     let is_refused = u32::try_from(count).is_ok_and(|count| count > Limits::DEVICE.max_sge);
-    if is_refused {
-        return Buffers::default();
-    }
-    // SAFETY: by the contract of this function.
-    let sges = unsafe { post::sges(list, count) };
-    sges.unwrap_or_default().iter().map(buffer).collect()
+    let sges = match is_refused {
+        true => &[],
+        // SAFETY: by the contract of this function.
+        false => unsafe { post::sges(list, count) }.unwrap_or_default(),
+    };
+    posted.buffers.set(sges.iter().map(buffer));
+    posted.sges = sges.len() as u32;
+    posted.bytes = sges.iter().map(|sge| u64::from(sge.length)).sum();
 }
 
 /// The name of an opcode's operation.

@@ -25,7 +25,7 @@ pub(crate) fn thread_only() -> Call {
 
 /// This call: who calls this library, from where.
 pub(crate) fn call() -> Call {
-    Call::of(thread_only().thread, &callers())
+    Call::of(thread_only().thread, callers().padded())
 }
 
 /// This call, of a function that was passed over; none if it is this library that called that.

@@ -114,11 +114,11 @@ pub(crate) unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
             let posted = match check::on() {
                 Some(checker) => {
                     let device = check::id_of(pair.device());
-                    let described = |call| batch.described(device, call);
+                    let described = || batch.described(device);
                     checker.posting(pair.device(), qp.addr(), described, post)
                 }
                 None => {
-                    exposure::posts(|call| batch.described(0, call));
+                    exposure::posts(|| batch.described(0));
                     post()
                 }
             };

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int, c_void};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::OnceLock;
 
 use arrayvec::ArrayVec;
@@ -28,8 +28,39 @@ const ENOUGH: c_int = 5;
 /// The most callers that are kept of a call.
 pub const DEPTH: usize = 12;
 
-/// The return addresses of a call, innermost first. It has a fixed size.
-pub type Callers = ArrayVec<usize, DEPTH>;
+/// The return addresses of a call, innermost first. It has a fixed size, and is copied at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Callers {
+    /// Zeros behind the last one.
+    all: [usize; DEPTH],
+    count: usize,
+}
+
+impl Callers {
+    fn push(&mut self, address: usize) {
+        if let Some(place) = self.all.get_mut(self.count) {
+            (*place, self.count) = (address, self.count + 1);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.count == DEPTH
+    }
+
+    /// All of them, and zeros behind them, with their number.
+    pub fn padded(self) -> ([usize; DEPTH], usize) {
+        (self.all, self.count)
+    }
+}
+
+impl Deref for Callers {
+    type Target = [usize];
+
+    #[inline]
+    fn deref(&self) -> &[usize] {
+        &self.all[..self.count]
+    }
+}
 
 /// The functions of the program that have called this library now.
 ///
@@ -42,7 +73,7 @@ pub fn callers() -> Callers {
         // A signal may have come while this thread had them.
         let Ok(mut walks) = walks.try_borrow_mut() else { return Walk::now(here).callers };
         if let Some(walk) = walks.iter().find(|walk| walk.stands(here)) {
-            return walk.callers.clone();
+            return walk.callers;
         }
         let walk = Walk::now(here);
         if walk.is_kept {
@@ -95,7 +126,7 @@ const MOST: usize = DEPTH + 20;
 
 impl Walk {
     fn now(from: usize) -> Self {
-        let (callers, places, own) = (Callers::new(), ArrayVec::new(), own_code());
+        let (callers, places, own) = (Callers::default(), ArrayVec::new(), own_code());
         let mut walk = Self { callers, from, places, is_kept: true, own, has_passed: false };
         // SAFETY: a function that takes what it is given, a `Walk`.
         unsafe { _Unwind_Backtrace(Self::each, (&raw mut walk).cast()) };

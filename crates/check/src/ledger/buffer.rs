@@ -1,7 +1,7 @@
 //! The buffers of a work request, and their content while only the device may change it.
 //!
-//! A program posts millions of requests per second. So what most of them need takes no memory of its own: few buffers,
-//! and a short content.
+//! A program posts millions of requests per second. So what most of them have takes no memory of its own: few buffers,
+//! and a short content. A longer one leaves its memory to a later request.
 
 use std::num::NonZeroU64;
 use std::ops::{Deref, Range};
@@ -44,26 +44,35 @@ impl Buffer {
 const FEW: usize = 2;
 
 /// The buffers of a work request.
-#[derive(Clone, Debug)]
-pub struct Buffers(All);
-
-#[derive(Clone, Debug)]
-enum All {
-    Few { count: u8, first: [Buffer; FEW] },
-    Many(Vec<Buffer>),
-}
-
-impl Default for Buffers {
-    fn default() -> Self {
-        Self(All::Few { count: 0, first: [Buffer::default(); FEW] })
-    }
+#[derive(Clone, Debug, Default)]
+pub struct Buffers {
+    count: usize,
+    few: [Buffer; FEW],
+    /// All of them, if they are more than a few.
+    many: Vec<Buffer>,
 }
 
 impl Buffers {
+    /// It has these from now on, and none of those that it had.
+    pub fn set(&mut self, all: impl ExactSizeIterator<Item = Buffer>) {
+        self.count = all.len();
+        if self.count <= FEW {
+            self.few.iter_mut().zip(all).for_each(|(place, buffer)| *place = buffer);
+        } else {
+            self.many.clear();
+            self.many.extend(all);
+        }
+    }
+
+    /// It has none from now on.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
     pub(super) fn as_mut(&mut self) -> &mut [Buffer] {
-        match &mut self.0 {
-            All::Few { count, first } => &mut first[..usize::from(*count)],
-            All::Many(all) => all,
+        match self.few.get_mut(..self.count) {
+            Some(few) => few,
+            None => &mut self.many,
         }
     }
 }
@@ -72,10 +81,7 @@ impl Deref for Buffers {
     type Target = [Buffer];
 
     fn deref(&self) -> &[Buffer] {
-        match &self.0 {
-            All::Few { count, first } => &first[..usize::from(*count)],
-            All::Many(all) => all,
-        }
+        self.few.get(..self.count).unwrap_or(&self.many)
     }
 }
 
@@ -89,16 +95,9 @@ impl Eq for Buffers {}
 
 impl FromIterator<Buffer> for Buffers {
     fn from_iter<I: IntoIterator<Item = Buffer>>(all: I) -> Self {
-        let mut all = all.into_iter();
-        let (mut first, mut count) = ([Buffer::default(); FEW], 0);
-        for place in &mut first {
-            let Some(buffer) = all.next() else { break };
-            (*place, count) = (buffer, count + 1);
-        }
-        match all.next() {
-            None => Self(All::Few { count, first }),
-            Some(next) => Self(All::Many(first.into_iter().chain([next]).chain(all).collect())),
-        }
+        let mut buffers = Self::default();
+        buffers.set(all.into_iter().collect::<Vec<_>>().into_iter());
+        buffers
     }
 }
 
@@ -167,46 +166,16 @@ impl Iterator for Parts<'_> {
 }
 
 /// The longest content that takes no memory of its own.
-const SHORT: usize = 32;
+const SHORT: usize = 64;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Content {
-    Short { length: u8, bytes: [u8; SHORT] },
-    Long(Box<[u8]>),
-}
-
-impl Content {
-    fn zeros(length: usize) -> Self {
-        match u8::try_from(length) {
-            Ok(short) if length <= SHORT => Self::Short { length: short, bytes: [0; SHORT] },
-            _ => Self::Long(vec![0; length].into()),
-        }
-    }
-
-    fn as_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Short { length, bytes } => &mut bytes[..usize::from(*length)],
-            Self::Long(bytes) => bytes,
-        }
-    }
-}
-
-impl Deref for Content {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Short { length, bytes } => &bytes[..usize::from(*length)],
-            Self::Long(bytes) => bytes,
-        }
-    }
-}
-
-/// The content of a request's buffers at some time, which only the device may change from then on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The content of a request's buffers at some time, which only the device may change from then on. It may be none.
+#[derive(Clone, Debug)]
 pub struct Sample {
-    /// That of the compared parts of the buffers, one after the other.
-    content: Content,
+    /// The length of the compared parts of the buffers together.
+    length: usize,
+    short: [u8; SHORT],
+    /// Their content, one after the other, if it is not short.
+    long: Vec<u8>,
     /// The first so many bytes of the request's data are not compared.
     left_out: u64,
     /// The count of written targets at the time of the sample.
@@ -215,19 +184,56 @@ pub struct Sample {
     pub(super) own: Range<u64>,
 }
 
+impl Default for Sample {
+    fn default() -> Self {
+        let (length, short, long) = (0, [0; SHORT], Vec::new());
+        Self { length, short, long, left_out: 0, since: 0, own: 0..0 }
+    }
+}
+
+impl PartialEq for Sample {
+    fn eq(&self, other: &Self) -> bool {
+        let all = |it: &Self| (it.left_out, it.since, it.own.clone());
+        self.content() == other.content() && all(self) == all(other)
+    }
+}
+
+impl Eq for Sample {}
+
 impl Sample {
-    /// One of these buffers, of zeros. None if there is nothing to compare.
-    pub(super) fn of(buffers: &[Buffer], since: u64) -> Option<Self> {
-        let length = Parts::of(buffers).map(|it| it.bytes).sum();
-        if length == 0 {
-            return None;
+    /// It is of these buffers from now on. It has room for their content, and the content is still any.
+    pub(super) fn begin(&mut self, buffers: &[Buffer], since: u64) {
+        self.length = Parts::of(buffers).map(|it| it.bytes).sum();
+        if self.length > SHORT {
+            self.long.resize(self.length, 0);
         }
-        Some(Self { content: Content::zeros(length), left_out: 0, since, own: 0..0 })
+        (self.left_out, self.since, self.own) = (0, since, 0..0);
+    }
+
+    /// There is none from now on.
+    pub fn clear(&mut self) {
+        self.length = 0;
+    }
+
+    /// Whether there is one.
+    pub fn is_there(&self) -> bool {
+        self.length > 0
     }
 
     /// The first so many bytes of the request's data are not compared.
     pub(super) fn leave_out(&mut self, bytes: u64) {
         self.left_out = self.left_out.max(bytes);
+    }
+
+    fn content(&self) -> &[u8] {
+        self.short.get(..self.length).unwrap_or(&self.long)
+    }
+
+    fn content_mut(&mut self) -> &mut [u8] {
+        match self.short.get_mut(..self.length) {
+            Some(short) => short,
+            None => &mut self.long,
+        }
     }
 }
 
@@ -240,12 +246,11 @@ pub(super) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// Those of a sample of these buffers, if there is one.
-    pub(super) fn of(buffers: &'a [Buffer], sample: Option<&'a Sample>) -> Self {
-        let Some(sample) = sample else {
-            return Self { parts: Parts::of(&[]), rest: &[], left_out: 0 };
-        };
-        Self { parts: Parts::of(buffers), rest: &sample.content, left_out: sample.left_out }
+    /// Those of a sample of these buffers.
+    pub(super) fn of(buffers: &'a [Buffer], sample: &'a Sample) -> Self {
+        let buffers = if sample.is_there() { buffers } else { &[] };
+        let (rest, left_out) = (sample.content(), sample.left_out);
+        Self { parts: Parts::of(buffers), rest, left_out }
     }
 }
 
@@ -280,12 +285,10 @@ pub(super) struct PiecesMut<'a> {
 }
 
 impl<'a> PiecesMut<'a> {
-    /// Those of a sample of these buffers, if there is one.
-    pub(super) fn of(buffers: &'a [Buffer], sample: Option<&'a mut Sample>) -> Self {
-        match sample {
-            Some(sample) => Self { parts: Parts::of(buffers), rest: sample.content.as_mut() },
-            None => Self { parts: Parts::of(&[]), rest: &mut [] },
-        }
+    /// Those of a sample of these buffers.
+    pub(super) fn of(buffers: &'a [Buffer], sample: &'a mut Sample) -> Self {
+        let buffers = if sample.is_there() { buffers } else { &[] };
+        Self { parts: Parts::of(buffers), rest: sample.content_mut() }
     }
 }
 
@@ -307,19 +310,22 @@ mod tests {
 
     #[test]
     fn buffers_are_kept_in_order_however_many_they_are() {
-        for count in 0..2 * FEW as u64 + 1 {
-            let all = (0..count).map(|nth| Buffer::new(nth as u32, nth, nth));
+        for count in 0..2 * FEW + 1 {
+            let all = (0..count).map(|nth| Buffer::new(nth as u32, nth as u64, nth as u64));
             let buffers: Buffers = all.clone().collect();
             assert!(all.eq(buffers.iter().copied()), "{buffers:?}");
         }
     }
 
     #[test]
-    fn a_content_has_its_length_however_long_it_is() {
-        for length in [0, 1, SHORT, SHORT + 1, 4096] {
-            let mut content = Content::zeros(length);
-            content.as_mut().fill(7);
-            assert_eq!(*content, vec![7; length]);
+    fn a_sample_has_the_length_of_its_buffers_however_long_they_are() {
+        let mut sample = Sample::default();
+        for length in [0, 1, SHORT, 4096, SHORT + 1, SHORT, 0] {
+            let mut buffer = Buffer::new(9, 0, length as u64);
+            buffer.is_at(0x1000, 0x1000);
+            sample.begin(&[buffer], 0);
+            PiecesMut::of(&[buffer], &mut sample).for_each(|piece| piece.bytes.fill(7));
+            assert_eq!((sample.content(), sample.is_there()), (&vec![7; length][..], length > 0));
         }
     }
 }

@@ -89,7 +89,10 @@ impl Ledger {
     }
 
     /// Reports the requests that name claimed memory. They are about to be posted.
-    pub fn tell_claimed(&mut self, requests: &[Posted]) {
+    pub(super) fn tell_claimed<'a>(&mut self, requests: impl Iterator<Item = &'a Posted>) {
+        if self.claims.0.is_empty() {
+            return;
+        }
         for posted in requests {
             let mut ranges = posted.buffers.iter().filter_map(Buffer::range);
             let Some(claim) = ranges.find_map(|range| self.claims.of(&range)) else { continue };

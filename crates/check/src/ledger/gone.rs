@@ -94,7 +94,7 @@ impl Ledger {
     }
 
     /// Reports the requests that name given-back memory. They are about to be posted.
-    pub fn tell_gone(&mut self, requests: &[Posted]) {
+    pub(super) fn tell_gone<'a>(&mut self, requests: impl Iterator<Item = &'a Posted>) {
         if self.memory.gone.is_empty() {
             return;
         }

@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use super::buffer::PiecesMut;
+use super::ring::Ring;
 use super::span::{Gone, Spans, overlap};
 use super::{Buffer, Ledger, Posted, SHOWN, Sample, Thing};
 use crate::{Call, Kind};
@@ -200,7 +201,7 @@ impl Memory {
                 self.land(range);
             }
             let own = before..self.count;
-            posted.sample.iter_mut().for_each(|sample| sample.own = own.clone());
+            posted.sample.own = own;
         }
     }
 
@@ -257,9 +258,9 @@ impl Ledger {
         }
     }
 
-    /// Looks up the regions and addresses of the buffers of these requests.
-    pub fn locate(&self, device: usize, requests: &mut [Posted]) {
-        for buffer in requests.iter_mut().flat_map(|it| it.buffers.as_mut()) {
+    /// Looks up the regions and addresses of a request's buffers.
+    pub fn locate(&self, device: usize, posted: &mut Posted) {
+        for buffer in posted.buffers.as_mut() {
             if let Some((number, region)) = self.memory.regions.get(&(device, buffer.key)) {
                 buffer.region = NonZeroU64::new(*number);
                 if let Some(at) = region.at(buffer) {
@@ -269,16 +270,15 @@ impl Ledger {
         }
     }
 
-    /// Gives those of these requests a sample that are worth one: the device reads from them, or they are receives that
-    /// have their buffers alone. They are about to be posted. The samples are of zeros.
-    pub fn sample(&self, requests: &mut [Posted]) {
-        let has_room = self.memory.targets.len() < RECEIVES;
-        for posted in requests {
-            let is_alone = || posted.is_receive && has_room && self.aims_of(posted) == 0;
-            posted.sample = match !posted.is_target || is_alone() {
-                true => Sample::of(&posted.buffers, self.memory.count),
-                false => None,
-            };
+    /// Begins the sample of a request that is about to be posted, if it is worth one: the device reads from it, or it is
+    /// a receive that has its buffers alone.
+    pub(super) fn begin_sample(&self, posted: &mut Posted) {
+        let has_room = || self.memory.targets.len() < RECEIVES;
+        let is_alone = || posted.is_receive && has_room() && self.aims_of(posted) == 0;
+        if !posted.is_target || is_alone() {
+            posted.sample.begin(&posted.buffers, self.memory.count);
+        } else {
+            posted.sample.clear();
         }
     }
 
@@ -298,25 +298,29 @@ impl Ledger {
     ) {
         for it in posted.iter().filter(|it| it.is_target) {
             let is_alone = self.aims_of(it) == it.buffers.iter().filter_map(Buffer::range).count();
-            let sample = if is_alone { Sample::of(&it.buffers, self.memory.count) } else { None };
-            let Some(mut sample) = sample else { continue };
-            if !PiecesMut::of(&it.buffers, Some(&mut sample)).all(|it| read(it.place, it.bytes)) {
+            let mut sample = Sample::default();
+            if is_alone {
+                sample.begin(&it.buffers, self.memory.count);
+            }
+            let is_read =
+                PiecesMut::of(&it.buffers, &mut sample).all(|it| read(it.place, it.bytes));
+            if !sample.is_there() || !is_read {
                 continue;
             }
             let Some(pair) = self.pairs.get_mut(&address) else { return };
             // The last one: an earlier one, which the device has not carried out yet, may have the same number and call.
             let mut same = pair.sends.iter_mut().rev().filter(|other| other.is_same(it));
             if let Some(posted) =
-                same.find(|other| other.sample.is_none() && other.buffers == it.buffers)
+                same.find(|other| !other.sample.is_there() && other.buffers == it.buffers)
             {
-                posted.sample = Some(sample);
+                posted.sample = sample;
             }
         }
     }
 
     /// The targets of these requests are in use from now on.
-    pub(super) fn aimed(&mut self, posted: &[Posted]) {
-        for posted in posted.iter().filter(|it| it.is_target) {
+    pub(super) fn aimed<'a>(&mut self, posted: impl Iterator<Item = &'a Posted>) {
+        for posted in posted.filter(|it| it.is_target) {
             for range in posted.buffers.iter().filter_map(Buffer::range) {
                 if let Some(other) = self.memory.other_target(&range, posted.remote) {
                     self.tell_overlap(posted, other);
@@ -343,9 +347,8 @@ impl Ledger {
 
     /// The buffers of a request, which has ended, have changed since its sample.
     pub fn changed(&mut self, posted: &Posted, change: Change, call: &Call) {
-        let Some(sample) = &posted.sample else { return };
         let ranges: Vec<_> = posted.buffers.iter().filter_map(Buffer::range).collect();
-        if ranges.iter().any(|range| self.memory.was_target(range, sample)) {
+        if ranges.iter().any(|range| self.memory.was_target(range, &posted.sample)) {
             return;
         }
         let is_open = ranges.iter().any(|range| self.memory.is_open(range));
@@ -384,7 +387,7 @@ impl Ledger {
     pub(super) fn pairs_with(&self, is_such: impl Fn(&Posted) -> bool) -> Vec<(usize, u64)> {
         let pairs = self.pairs.iter().filter(|(_, pair)| {
             let shared = self.shared.get(&pair.asked.shared);
-            let receives = pair.receives.iter().chain(shared.into_iter().flatten());
+            let receives = pair.receives.iter().chain(shared.into_iter().flat_map(Ring::iter));
             pair.sends.iter().chain(receives).any(&is_such)
         });
         pairs.map(|(address, pair)| (*address, pair.posted)).collect()
@@ -405,12 +408,12 @@ impl Ledger {
             // The last `later` sends were posted after the device counted.
             let last = pair.sends.len().saturating_sub(later);
             let first = last.saturating_sub(it.sends.saturating_sub(later));
-            let (sent, rest) = (pair.sends.range(..first), pair.sends.range(first..last));
+            let (sent, rest) = (pair.sends.range(0..first), pair.sends.range(first..last));
             in_flight.extend(rest.filter(|posted| is_such(posted)));
             unpolled.extend(sent.filter(|posted| posted.is_signaled && is_such(posted)));
             if it.receives {
                 let shared = self.shared.get(&pair.asked.shared);
-                let receives = pair.receives.iter().chain(shared.into_iter().flatten());
+                let receives = pair.receives.iter().chain(shared.into_iter().flat_map(Ring::iter));
                 waiting.extend(receives.filter(|posted| is_such(posted)));
             }
         }

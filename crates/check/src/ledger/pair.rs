@@ -2,18 +2,20 @@
 
 use std::collections::VecDeque;
 
-use super::{Asked, Completed, Ledger, Peer, Posted, RanDry, SHOWN, Thing, Unread};
+use super::{
+    Asked, Completed, Ledger, Peer, Posted, ProgramMemory, RanDry, Ring, SHOWN, Thing, Unread,
+};
 use crate::{Call, Kind};
 
 /// An error that was polled.
 #[derive(Clone, Copy, Debug)]
-struct ErrorSeen {
-    call: Call,
+pub(super) struct ErrorSeen {
+    pub(super) call: Call,
     /// Receives are flushed too. A UD or UC queue pair whose request has failed still receives.
-    ends_receives: bool,
+    pub(super) ends_receives: bool,
     /// The same thread has polled again. So it has handled the completions that came together with the error.
-    is_past: bool,
-    is_told: bool,
+    pub(super) is_past: bool,
+    pub(super) is_told: bool,
 }
 
 /// A queue pair.
@@ -23,34 +25,29 @@ pub struct Pair {
     pub(super) asked: Asked,
     /// Whom it is connected to.
     pub(super) peer: Option<Peer>,
-    pub(super) sends: VecDeque<Posted>,
+    pub(super) sends: Ring,
     /// The first so many of them come before any later WRITE of another queue pair.
     pub(super) ordered: usize,
     /// The number of sends that were posted so far.
     pub(super) posted: u64,
-    pub(super) receives: VecDeque<Posted>,
-    most_sends: usize,
-    error: Option<ErrorSeen>,
+    pub(super) receives: Ring,
+    pub(super) most_sends: usize,
+    pub(super) error: Option<ErrorSeen>,
     /// Its last polled completion was a success.
-    goes_well: bool,
+    pub(super) goes_well: bool,
     is_dry_told: bool,
     /// The call that set it to RESET, if it lost receives by this and none was posted since.
-    emptied: Option<Call>,
+    pub(super) emptied: Option<Call>,
     /// How often it had run dry at the last late receive.
     dry: u64,
     /// The last call that posted a receive after it had run dry.
     late: Option<Call>,
     /// The first send that made the queue longer than the program asked for, and the first such receive.
-    one_send_more: Option<Posted>,
-    one_receive_more: Option<Posted>,
+    pub(super) one_send_more: Option<Posted>,
+    pub(super) one_receive_more: Option<Posted>,
     /// Refused requests that were not posted again so far.
-    dropped: VecDeque<Posted>,
+    pub(super) dropped: VecDeque<Posted>,
 }
-
-/// The most refused requests that are remembered.
-const DROPPED: usize = 64;
-/// The most receives of a shared receive queue that are remembered. No device takes as many.
-const SHARED: usize = 1 << 16;
 
 impl Pair {
     /// The program has polled an error of it, and has not changed its state since.
@@ -62,29 +59,6 @@ impl Pair {
     pub(super) fn writes(&self) -> Option<Peer> {
         self.peer.filter(|_| !self.has_error())
     }
-
-    /// Whether the ledger must hear that these sends, which are about to be posted, were accepted.
-    fn is_told_of(&self, posted: &[Posted]) -> bool {
-        let Self { asked, .. } = self;
-        let count = self.sends.len() + posted.len();
-        let is_more = count > asked.sends as usize && self.one_send_more.is_none();
-        let is_odd = count > self.most_sends || !self.dropped.is_empty() || self.has_error();
-        is_more || is_odd || posted.iter().any(|it| is_beyond(it, asked, true))
-    }
-
-    fn drop_refused(&mut self, refused: &[Posted]) {
-        let room = DROPPED.saturating_sub(self.dropped.len());
-        self.dropped.extend(refused.iter().take(room).cloned());
-    }
-
-    fn take_again(&mut self, posted: &[Posted]) {
-        if !self.dropped.is_empty() {
-            let is_again = |it: &Posted| {
-                posted.iter().any(|posted| (posted.wr_id, posted.what) == (it.wr_id, it.what))
-            };
-            self.dropped.retain(|it| !is_again(it));
-        }
-    }
 }
 
 impl Ledger {
@@ -95,110 +69,12 @@ impl Ledger {
         self.completes_into(&asked);
     }
 
-    /// Room for requests that are about to be posted. It comes back by [`Ledger::keep_room`].
-    pub fn take_room(&mut self) -> Vec<Posted> {
-        std::mem::take(&mut self.room)
-    }
-
-    /// The room of a post is there for the next one.
-    pub fn keep_room(&mut self, mut room: Vec<Posted>) {
-        room.clear();
-        self.room = room;
-    }
-
-    /// Requests are posted to the send queue of a queue pair. Takes them out of their room. Returns whether the ledger
-    /// must hear by [`Ledger::sends_taken`] that they were accepted.
-    pub fn sends_posted(&mut self, address: usize, posted: &mut Vec<Posted>) -> bool {
-        self.sends += posted.len() as u64;
-        let Some(pair) = self.pairs.get_mut(&address) else { return false };
-        let before = pair.posted;
-        pair.posted += posted.len() as u64;
-        if pair.asked.signals_all {
-            posted.iter_mut().for_each(|it| it.is_signaled = true);
-        }
-        let is_told = pair.is_told_of(posted);
-        let writes = pair.writes();
-        self.binds_posted(address, before, posted);
-        self.aimed(posted);
-        self.writes_posted(address, writes, posted);
-        if let Some(pair) = self.pairs.get_mut(&address) {
-            pair.sends.extend(posted.drain(..));
-        }
-        is_told
-    }
-
-    /// The last of the posted requests were refused: the first of these for its own reason, the others after it.
-    pub fn sends_refused(&mut self, address: usize, refused: &[Posted]) {
-        if let Some(pair) = self.pairs.get_mut(&address) {
-            let taken_back = take_back(&mut pair.sends, refused);
-            pair.drop_refused(refused);
-            self.writes.ended(address, pair.writes(), &taken_back);
-            self.keys.take_back(&taken_back);
-            self.memory.missed(&taken_back);
-        }
-    }
-
-    /// The first of the posted requests were accepted.
-    pub fn sends_taken(&mut self, address: usize, taken: &[Posted]) {
-        let Some(pair) = self.pairs.get_mut(&address) else { return };
-        pair.most_sends = pair.most_sends.max(pair.sends.len());
-        if pair.sends.len() > pair.asked.sends as usize && pair.one_send_more.is_none() {
-            pair.one_send_more = taken.last().cloned();
-        }
-        pair.take_again(taken);
-        self.check_asked(address, taken, true);
-        self.check_error(address, taken, |_| true);
-    }
-
-    /// Receives are posted to a queue pair. Takes them out of their room. Returns whether it had none before.
-    pub fn receives_posted(&mut self, address: usize, posted: &mut Vec<Posted>) -> bool {
-        let Some(pair) = self.pairs.get_mut(&address) else { return false };
-        let (had_none, goes_well) = (pair.receives.is_empty(), pair.goes_well);
-        pair.emptied = None;
-        let count = pair.receives.len() + posted.len();
-        if count > pair.asked.receives as usize && pair.one_receive_more.is_none() {
-            pair.one_receive_more = posted.last().cloned();
-        }
-        pair.take_again(posted);
-        self.aimed(posted);
-        self.check_asked(address, posted, false);
-        // The program may still handle successful completions that came before the error, and post receives again.
-        if !goes_well {
-            self.check_error(address, posted, |error| error.ends_receives);
-        }
-        if let Some(pair) = self.pairs.get_mut(&address) {
-            pair.receives.extend(posted.drain(..));
-        }
-        had_none
-    }
-
     /// A receive was posted to a queue pair that had no other. By then, it had run dry `times` times.
     pub fn receive_was_late(&mut self, address: usize, times: u64, call: &Call) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         if times > pair.dry {
             (pair.dry, pair.late) = (times, Some(*call));
         }
-    }
-
-    /// The last of the posted receives were refused.
-    pub fn receives_refused(&mut self, address: usize, refused: &[Posted]) {
-        if let Some(pair) = self.pairs.get_mut(&address) {
-            let taken_back = take_back(&mut pair.receives, refused);
-            let is_it = |it: &Posted| refused.iter().any(|refused| refused.is_same(it));
-            pair.one_receive_more = pair.one_receive_more.take().filter(|it| !is_it(it));
-            pair.drop_refused(refused);
-            self.memory.missed(&taken_back);
-        }
-    }
-
-    /// Receives are posted to a shared receive queue. Takes them out of their room.
-    pub fn shared_receives_posted(&mut self, address: usize, posted: &mut Vec<Posted>) {
-        let queue = self.shared.entry(address).or_default();
-        let beyond = (queue.len() + posted.len()).saturating_sub(SHARED).min(queue.len());
-        self.memory.landed(queue.range_mut(..beyond));
-        queue.drain(..beyond);
-        self.aimed(posted);
-        self.shared.entry(address).or_default().extend(posted.drain(..));
     }
 
     /// Receives of a shared receive queue complete into this completion queue, as XRC has it.
@@ -210,7 +86,7 @@ impl Ledger {
     /// is of a shared receive queue of XRC that completes there, or of the only other one that has its number. That
     /// number may be another receive's too, so nothing is compared.
     fn received_elsewhere(&mut self, queue: usize, wr_id: u64) {
-        let has_it = |posted: &VecDeque<Posted>| posted.iter().any(|it| it.wr_id == wr_id);
+        let has_it = |posted: &Ring| posted.iter().any(|it| it.wr_id == wr_id);
         let having: Vec<_> =
             self.shared.iter().filter(|(_, posted)| has_it(posted)).map(|(at, _)| *at).collect();
         let of_xrc = |at: &&usize| self.shared_queues.get(*at) == Some(&queue);
@@ -219,16 +95,8 @@ impl Ledger {
         let Some(address) = having.iter().find(of_xrc).or(only_other) else { return };
         let Some(posted) = self.shared.get_mut(address) else { return };
         let at = posted.iter().position(|it| it.wr_id == wr_id);
-        let mut ended = at.and_then(|at| posted.remove(at));
+        let mut ended = at.map(|at| posted.remove(at));
         self.memory.landed(&mut ended);
-    }
-
-    /// The last of the receives that were posted to a shared receive queue were refused.
-    pub fn shared_receives_refused(&mut self, address: usize, refused: &[Posted]) {
-        if let Some(queue) = self.shared.get_mut(&address) {
-            let taken_back = take_back(queue, refused);
-            self.memory.missed(&taken_back);
-        }
     }
 
     /// A queue pair is connected to a peer.
@@ -251,9 +119,9 @@ impl Ledger {
                 pair.emptied = Some(*call);
             }
             self.keys.forget_binds(address);
-            self.memory.landed(pair.sends.iter_mut().chain(&mut pair.receives));
-            pair.sends.clear();
-            pair.receives.clear();
+            self.memory.landed(pair.sends.iter_mut().chain(pair.receives.iter_mut()));
+            pair.sends.end(pair.sends.len());
+            pair.receives.end(pair.receives.len());
             pair.ordered = 0;
         }
     }
@@ -279,12 +147,12 @@ impl Ledger {
     }
 
     /// A thread polls a completion queue and gets these completions. Returns the requests that ended with success and
-    /// have a sample, unless `is_unchanged` says that their buffers have the content of the sample.
+    /// have a sample, but for those whose buffers certainly have its content.
     pub fn polled(
         &mut self,
         completed: impl IntoIterator<Item = Completed>,
         call: &Call,
-        is_unchanged: impl Fn(&Posted) -> bool,
+        memory: &impl ProgramMemory,
     ) -> Vec<Posted> {
         if self.has_errors {
             let errors = self.pairs.values_mut().filter_map(|pair| pair.error.as_mut());
@@ -331,17 +199,18 @@ impl Ledger {
             }
             self.memory.landed(queue.range_mut(ended.clone()));
             if let Some(status) = it.refused {
-                refused.push((number, status, queue[at].clone()));
+                refused.extend(queue.range(at..at + 1).map(|it| (number, status, it.clone())));
             }
             self.keys.ended(queue.range(ended.clone()), it.is_success, call);
             if it.is_success {
-                let has_changed = |it: &&mut Posted| it.sample.is_some() && !is_unchanged(it);
-                let changed = queue.range_mut(ended.clone()).filter(has_changed);
-                watched.extend(changed.map(Posted::take));
+                let may_differ =
+                    |it: &&mut Posted| it.sample.is_there() && !memory.is_unchanged(it);
+                let all = queue.range_mut(ended.clone()).filter(may_differ);
+                watched.extend(all.map(std::mem::take));
             }
             match is_shared {
                 true => drop(queue.remove(at)),
-                false => drop(queue.drain(ended)),
+                false => queue.end(at + 1),
             }
         }
         for (number, status, posted) in refused {
@@ -393,7 +262,7 @@ impl Ledger {
         }
         self.tell_fullest(&pair, address);
         self.tell_deeper(&pair, address);
-        self.memory.landed(pair.sends.iter_mut().chain(&mut pair.receives));
+        self.memory.landed(pair.sends.iter_mut().chain(pair.receives.iter_mut()));
     }
 
     /// The process ends, and its queue pairs with it.
@@ -429,8 +298,8 @@ impl Ledger {
             pair.number
         );
         let mut calls = vec![("destroyed here".to_owned(), *call)];
-        let mut posted = pair.sends.iter().chain(&pair.receives);
-        calls.extend(posted.find(|it| it.wr_id == *wr_id).map(Posted::here));
+        let posted = pair.sends.iter().chain(pair.receives.iter()).find(|it| it.wr_id == *wr_id);
+        calls.extend(posted.map(Posted::here));
         calls.extend(self.made_by(Thing::QueuePair, address));
         self.found(Kind::ErrorUnread, says, calls);
     }
@@ -493,79 +362,12 @@ impl Ledger {
             self.found(Kind::BeyondAsked, says, calls);
         }
     }
-
-    /// Reports a request with more inline data or SGEs than the program had asked for.
-    fn check_asked(&mut self, address: usize, posted: &[Posted], sends: bool) {
-        let Some(pair) = self.pairs.get(&address) else { return };
-        let (asked, number) = (pair.asked, pair.number);
-        let Some(posted) = posted.iter().find(|it| is_beyond(it, &asked, sends)) else { return };
-        let (used, most, what) = match has_long_inline(posted, &asked) {
-            true => (posted.bytes, asked.inline, "bytes of inline data"),
-            false => (posted.sges.into(), most_sges(&asked, sends), "SGEs"),
-        };
-        let says = format!(
-            "A {} has {used} {what}, and queue pair {number:#x} was asked for {most}.",
-            posted.what
-        );
-        let mut calls = vec![posted.here()];
-        calls.extend(self.made_by(Thing::QueuePair, address));
-        self.found(Kind::BeyondAsked, says, calls);
-    }
-
-    /// Reports a thread that polled an error and continues to post. A request without data does not count. It may be a
-    /// marker that shows when all requests before it are flushed.
-    fn check_error(
-        &mut self,
-        address: usize,
-        posted: &[Posted],
-        concerns: impl Fn(&ErrorSeen) -> bool,
-    ) {
-        let Some(pair) = self.pairs.get_mut(&address) else { return };
-        let number = pair.number;
-        let Some(request) = posted.iter().find(|it| it.bytes > 0) else { return };
-        let Some(error) = pair.error.as_mut().filter(|error| concerns(error)) else { return };
-        let knows = error.is_past && error.call.thread == request.call.thread;
-        if !knows || std::mem::replace(&mut error.is_told, true) {
-            return;
-        }
-        let says = format!(
-            "A {} is posted to queue pair {number:#x} after its error was polled: it can only be flushed.",
-            request.what
-        );
-        let mut calls = vec![request.here(), ("the error was polled here".to_owned(), error.call)];
-        calls.extend(self.made_by(Thing::QueuePair, address));
-        self.found(Kind::PostedAfterError, says, calls);
-    }
-}
-
-/// The most SGEs that the program asked for.
-fn most_sges(asked: &Asked, sends: bool) -> u32 {
-    if sends { asked.send_sges } else { asked.receive_sges }
-}
-
-fn has_long_inline(posted: &Posted, asked: &Asked) -> bool {
-    posted.is_inline && posted.bytes > u64::from(asked.inline)
-}
-
-/// Whether a request has more inline data or SGEs than the program asked for.
-fn is_beyond(posted: &Posted, asked: &Asked, sends: bool) -> bool {
-    has_long_inline(posted, asked) || posted.sges > most_sges(asked, sends)
 }
 
 /// The last of these receives got a message of so many bytes. What its sample has of them, the device wrote.
 fn received<'a>(ended: impl DoubleEndedIterator<Item = &'a mut Posted>, bytes: u64) {
     let mut ended = ended.rev();
-    let last = ended.next().and_then(|posted| posted.sample.as_mut());
-    last.into_iter().for_each(|sample| sample.leave_out(bytes));
+    ended.next().into_iter().for_each(|last| last.sample.leave_out(bytes));
     // How long the messages of the others were is not known.
-    ended.for_each(|posted| posted.sample = None);
-}
-
-/// Takes refused requests back from the end of a queue.
-fn take_back(queue: &mut VecDeque<Posted>, refused: &[Posted]) -> Vec<Posted> {
-    let taken = refused.iter().rev().filter_map(|refused| {
-        let last = queue.iter().rposition(|it| it.is_same(refused))?;
-        queue.remove(last)
-    });
-    taken.collect()
+    ended.for_each(|posted| posted.sample.clear());
 }

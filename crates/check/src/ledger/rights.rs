@@ -99,7 +99,12 @@ impl Keys {
 
 impl Ledger {
     /// Requests are posted to a queue pair. `before` is the number of earlier ones.
-    pub(super) fn binds_posted(&mut self, pair: usize, before: u64, posted: &[Posted]) {
+    pub(super) fn binds_posted<'a>(
+        &mut self,
+        pair: usize,
+        before: u64,
+        posted: impl Iterator<Item = &'a Posted>,
+    ) {
         for (number, it) in (before + 1..).zip(posted) {
             let Some(Bind { device, key, is_type1, .. }) = it.binds else { continue };
             let bound = Bound { pair, number, posted: it.here(), is_type1, failed: None };

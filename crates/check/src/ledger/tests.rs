@@ -26,7 +26,7 @@ fn send(wr_id: u64, is_signaled: bool) -> Posted {
         is_target: false,
         is_receive: false,
         remote: None,
-        sample: None,
+        sample: Sample::default(),
         is_inline: false,
         is_signaled,
         binds: None,
@@ -64,16 +64,51 @@ fn with_pair() -> Ledger {
     ledger
 }
 
+/// Memory that has nothing.
+struct Nothing;
+
+impl ProgramMemory for Nothing {
+    fn read_at_once(&self, _: &mut Posted) -> bool {
+        true
+    }
+
+    fn read(&self, _: Vec<&mut Posted>) {}
+
+    fn is_unchanged(&self, _: &Posted) -> bool {
+        false
+    }
+}
+
+/// The requests, for a ledger that writes them down.
+fn written(posted: &[Posted]) -> impl Iterator<Item: FnOnce(&mut Posted)> {
+    posted.iter().map(|it| |room: &mut Posted| room.clone_from(it))
+}
+
+/// Says that sends are about to be posted.
+fn sends(ledger: &mut Ledger, pair: usize, posted: &[Posted]) -> bool {
+    ledger.sends_posted(DEVICE, pair, written(posted), &posted[0].call, &Nothing)
+}
+
 /// Posts sends that are accepted.
 fn post(ledger: &mut Ledger, posted: &[Posted]) {
-    if ledger.sends_posted(QP, &mut posted.to_vec()) {
+    if sends(ledger, QP, posted) {
         ledger.sends_taken(QP, posted);
     }
 }
 
+/// Says that receives are about to be posted.
+fn receives(ledger: &mut Ledger, posted: &[Posted]) -> bool {
+    ledger.receives_posted(DEVICE, QP, written(posted), &posted[0].call, &Nothing)
+}
+
+/// Says that receives are about to be posted to a shared receive queue.
+fn shared_receives(ledger: &mut Ledger, queue: usize, posted: &[Posted]) {
+    ledger.shared_receives_posted(DEVICE, queue, written(posted), &posted[0].call, &Nothing);
+}
+
 /// Polls completions. Returns the requests whose content is to be compared.
 fn poll(ledger: &mut Ledger, completed: &[Completed], call: &Call) -> Vec<Posted> {
-    ledger.polled(completed.iter().copied(), call, |_| false)
+    ledger.polled(completed.iter().copied(), call, &Nothing)
 }
 
 fn ends(ledger: &mut Ledger, under_way: usize) -> Vec<Kind> {
@@ -179,13 +214,13 @@ fn a_full_queue_without_signals_stays_full() {
 #[test]
 fn what_is_refused_was_never_there() {
     let mut ledger = with_pair();
-    ledger.sends_posted(QP, &mut vec![send(1, true), send(2, true), send(3, true)]);
+    sends(&mut ledger, QP, &[send(1, true), send(2, true), send(3, true)]);
     ledger.sends_refused(QP, &[send(2, true), send(3, true)]);
     poll(&mut ledger, &[completed(1, false)], &at(25));
     assert_eq!(ends(&mut ledger, 1), [Kind::RefusedAndDropped]);
 
     let mut ledger = with_pair();
-    ledger.sends_posted(QP, &mut vec![send(1, true)]);
+    sends(&mut ledger, QP, &[send(1, true)]);
     ledger.sends_refused(QP, &[send(1, true)]);
     post(&mut ledger, &[send(1, true)]);
     poll(&mut ledger, &[completed(1, false)], &at(25));
@@ -218,13 +253,13 @@ fn a_receive_is_no_answer_to_an_error() {
     let received = |wr_id| Completed { is_receive: true, ..completed(wr_id, false) };
     for last_is_well in [true, false] {
         let mut ledger = with_pair();
-        ledger.receives_posted(QP, &mut vec![send(1, true), send(2, true)]);
+        receives(&mut ledger, &[send(1, true), send(2, true)]);
         poll(&mut ledger, &[completed(9, true)], &at(25));
         let last = Completed { is_success: last_is_well, ..received(1) };
         poll(&mut ledger, &[last], &at(26));
-        ledger.receives_posted(QP, &mut vec![Posted { bytes: 0, ..send(3, true) }]);
+        receives(&mut ledger, &[Posted { bytes: 0, ..send(3, true) }]);
         assert_eq!(ledger.take(), []);
-        ledger.receives_posted(QP, &mut vec![send(1, true)]);
+        receives(&mut ledger, &[send(1, true)]);
         let expected: &[Kind] = if last_is_well { &[] } else { &[Kind::PostedAfterError] };
         assert_eq!(kinds(&mut ledger), expected);
     }
@@ -241,7 +276,7 @@ fn a_failed_datagram_ends_no_receives() {
         ledger.pair_made(QP, 7, Asked { receives_on: true, receives: 8, ..Asked::default() });
         poll(&mut ledger, &[error], &at(25));
         poll(&mut ledger, &[], &at(26));
-        ledger.receives_posted(QP, &mut vec![Posted { sges: 0, ..send(1, true) }]);
+        receives(&mut ledger, &[Posted { sges: 0, ..send(1, true) }]);
         assert_eq!(kinds(&mut ledger), expected);
     }
 }
@@ -253,15 +288,15 @@ fn a_receive_of_a_shared_queue_ends_by_whatever_queue_pair() {
     const SRQ: usize = 0x4000;
     let mut ledger = with_pair();
     ledger.pair_made(QP, 7, Asked { is_xrc_target: true, ..Asked::default() });
-    let receives: Vec<_> = (0..3).map(|wr_id| send(wr_id, true)).collect();
-    ledger.shared_receives_posted(SRQ, &mut receives.to_vec());
+    let posted: Vec<_> = (0..3).map(|wr_id| send(wr_id, true)).collect();
+    shared_receives(&mut ledger, SRQ, &posted);
     // Another one completes into another queue, and numbers its receives alike.
-    ledger.shared_receives_posted(SRQ - 1, &mut receives.to_vec());
+    shared_receives(&mut ledger, SRQ - 1, &posted);
     ledger.shared_completes_into(SRQ - 1, 6);
     ledger.shared_completes_into(SRQ, 5);
     let came = |number| Completed { queue: 5, number, is_receive: true, ..completed(1, false) };
     poll(&mut ledger, &[came(7), Completed { wr_id: 2, ..came(99) }, came(99)], &at(25));
-    assert_eq!(ledger.shared[&SRQ], [receives[0].clone()]);
+    assert!(ledger.shared[&SRQ].iter().eq(&posted[..1]));
     assert_eq!(ledger.shared[&(SRQ - 1)].len(), 3);
 }
 
@@ -270,7 +305,7 @@ fn a_receive_of_a_shared_queue_ends_by_whatever_queue_pair() {
 fn what_the_end_of_the_process_leaves_is_noted_too() {
     let mut ledger = with_pair();
     post(&mut ledger, &[send(1, false), send(2, true), send(3, true)]);
-    ledger.sends_posted(QP, &mut vec![send(4, true)]);
+    sends(&mut ledger, QP, &[send(4, true)]);
     ledger.sends_refused(QP, &[send(4, true)]);
     ledger.process_ends();
     let mistakes = ledger.take();
@@ -305,17 +340,17 @@ fn a_late_receive_is_named_and_the_reset_that_took_the_others() {
         calls.iter().map(|(_, call)| call.frames()[0]).collect::<Vec<_>>()
     };
     let mut ledger = with_pair();
-    assert!(ledger.receives_posted(QP, &mut vec![send(1, true)]));
+    assert!(receives(&mut ledger, &[send(1, true)]));
     ledger.receive_was_late(QP, 0, &at(40));
     ledger.pair_modified(QP, true, &at(41));
-    assert!(ledger.receives_posted(QP, &mut vec![send(1, true)]));
-    assert!(!ledger.receives_posted(QP, &mut vec![send(1, true)]));
+    assert!(receives(&mut ledger, &[send(1, true)]));
+    assert!(!receives(&mut ledger, &[send(1, true)]));
     ledger.receive_was_late(QP, 2, &at(42));
     ledger.receive_was_late(QP, 2, &at(43));
     assert_eq!(ran_dry(&mut ledger), [42, 1]);
     let mut ledger = with_pair();
     ledger.pair_modified(QP, true, &at(40));
-    ledger.receives_posted(QP, &mut vec![send(1, true)]);
+    receives(&mut ledger, &[send(1, true)]);
     ledger.pair_modified(QP, true, &at(41));
     assert_eq!(ran_dry(&mut ledger), [41, 1]);
 }
@@ -325,7 +360,7 @@ fn a_late_receive_is_named_and_the_reset_that_took_the_others() {
 fn more_than_was_asked_for_is_noted() {
     let mut ledger = with_pair();
     post(&mut ledger, &[Posted { is_inline: true, ..send(1, true) }]);
-    ledger.receives_posted(QP, &mut vec![Posted { sges: 2, ..send(1, true) }]);
+    receives(&mut ledger, &[Posted { sges: 2, ..send(1, true) }]);
     assert_eq!(kinds(&mut ledger), [Kind::BeyondAsked, Kind::BeyondAsked]);
 }
 
@@ -333,12 +368,12 @@ fn more_than_was_asked_for_is_noted() {
 #[test]
 fn more_requests_than_were_asked_for_are_noted() {
     let mut ledger = with_pair();
-    let receives: Vec<_> = (0..9).map(|wr_id| send(wr_id, true)).collect();
-    ledger.receives_posted(QP, &mut receives.to_vec());
-    ledger.receives_refused(QP, &receives[8..]);
+    let posted: Vec<_> = (0..9).map(|wr_id| send(wr_id, true)).collect();
+    receives(&mut ledger, &posted);
+    ledger.receives_refused(QP, &posted[8..]);
     assert_eq!(ends(&mut ledger, 0), [Kind::RefusedAndDropped]);
     let mut ledger = with_pair();
-    ledger.receives_posted(QP, &mut receives.to_vec());
+    receives(&mut ledger, &posted);
     assert_eq!(ends(&mut ledger, 0), [Kind::BeyondAsked]);
 }
 
@@ -467,7 +502,7 @@ fn what_came_before_a_queue_was_armed_is_missed_unless_somebody_looks() {
     assert!(!is_stuck(&ledger, 1, 0, false, 2));
     // The new send may complete.
     let mut ledger = armed(arming);
-    ledger.sends_posted(QP, &mut vec![send(1, true)]);
+    sends(&mut ledger, QP, &[send(1, true)]);
     assert!(!is_stuck(&ledger, 1, 0, false, 3));
     for other in [Arming { is_plain: false, ..arming }, Arming { has_receive: false, ..arming }] {
         assert!(!is_stuck(&armed(other), 1, 0, false, 3));

@@ -52,7 +52,7 @@ pub struct RanDry {
 }
 
 /// A work request that was posted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Posted {
     /// The program's number for it.
     pub wr_id: u64,
@@ -71,7 +71,7 @@ pub struct Posted {
     /// The R_Key and the address that a READ reads at, or a WRITE writes to.
     pub remote: Option<(u32, u64)>,
     /// The content of its buffers that only the device may change, if they are watched.
-    pub sample: Option<Sample>,
+    pub sample: Sample,
     /// The post copied the data.
     pub is_inline: bool,
     /// It asks for a completion.
@@ -94,18 +94,12 @@ impl Posted {
 
     /// The pieces of its sample.
     pub fn pieces(&self) -> impl Iterator<Item = Piece<&[u8]>> {
-        Pieces::of(&self.buffers, self.sample.as_ref())
+        Pieces::of(&self.buffers, &self.sample)
     }
 
     /// The same, with room for what is there now.
     pub fn pieces_mut(&mut self) -> impl Iterator<Item = Piece<&mut [u8]>> {
-        PiecesMut::of(&self.buffers, self.sample.as_mut())
-    }
-
-    /// Takes it from a place that is about to go.
-    pub(super) fn take(&mut self) -> Self {
-        let (buffers, sample) = (std::mem::take(&mut self.buffers), self.sample.take());
-        Self { buffers, sample, ..*self }
+        PiecesMut::of(&self.buffers, &mut self.sample)
     }
 }
 

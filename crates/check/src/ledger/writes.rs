@@ -126,7 +126,12 @@ impl Ledger {
     }
 
     /// Requests are posted to a queue pair with a peer.
-    pub(super) fn writes_posted(&mut self, address: usize, peer: Option<Peer>, posted: &[Posted]) {
+    pub(super) fn writes_posted<'a>(
+        &mut self,
+        address: usize,
+        peer: Option<Peer>,
+        posted: impl Iterator<Item = &'a Posted>,
+    ) {
         let Some(peer) = peer.filter(|peer| self.writes.is_shared(peer)) else { return };
         let number = self.pairs.get(&address).map_or(0, |pair| pair.number);
         for posted in posted {

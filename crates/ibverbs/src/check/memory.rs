@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use transom_check::Ledger;
-use transom_check::ledger::{Change, Piece, Posted, Region, UnderWay, WATCHED};
+use transom_check::ledger::{Change, Piece, Posted, ProgramMemory, Region, UnderWay, WATCHED};
 use transom_device::Access;
 use transom_device::qp::QpState;
 use transom_host::device::Device;
@@ -66,42 +65,10 @@ impl Checker {
         under_way.collect()
     }
 
-    /// Looks up the buffers of requests that are about to be posted, and samples the content of sources and receives.
-    pub(super) fn locate(&self, ledger: &mut Ledger, device: usize, requests: &mut [Posted]) {
-        ledger.locate(device, requests);
-        ledger.tell_gone(requests);
-        ledger.tell_claimed(requests);
-        ledger.sample(requests);
-        let is_read = |piece: Piece<&mut [u8]>| self.reader.read_shared(piece.place, piece.bytes);
-        if !requests.iter_mut().flat_map(Posted::pieces_mut).all(is_read) {
-            self.read_samples(requests);
-        }
-    }
-
-    /// Reads the content of samples, some of it by the kernel.
-    fn read_samples(&self, requests: &mut [Posted]) {
-        let pieces = requests.iter_mut().flat_map(Posted::pieces_mut);
-        let mut parts: Vec<_> = pieces.map(|it| Part::new(it.place, it.bytes)).collect();
-        self.reader.read_all(&mut parts);
-        let mut is_read = parts.iter().map(|part| part.is_read).collect::<Vec<_>>().into_iter();
-        for request in requests {
-            // One piece that cannot be read leaves the others of its request out.
-            let pieces = request.pieces().count();
-            if is_read.by_ref().take(pieces).filter(|is_read| *is_read).count() < pieces {
-                request.sample = None;
-            }
-        }
-    }
-
     /// Reads memory of the program, by its address or place. Returns whether it could read all of it. At its place,
     /// shared memory is read without the kernel.
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
         self.reader.read(at, bytes)
-    }
-
-    /// Whether a request's buffers are shared, and have the content of its sample.
-    pub(super) fn is_unchanged(&self, posted: &Posted) -> bool {
-        posted.pieces().all(|piece| self.reader.is_shared_with(piece.place, piece.bytes))
     }
 
     /// Requests have ended, and the program does not know it yet. Their buffers must be unchanged since the samples.
@@ -160,6 +127,30 @@ impl Checker {
         let first = (0..now.len()).find(differs)?;
         let count = (first..now.len()).filter(differs).count();
         Some(Change { first: piece.offset + first as u64, count: count as u64 })
+    }
+}
+
+impl ProgramMemory for Checker {
+    fn read_at_once(&self, posted: &mut Posted) -> bool {
+        posted.pieces_mut().all(|piece| self.reader.read_shared(piece.place, piece.bytes))
+    }
+
+    fn read(&self, mut posted: Vec<&mut Posted>) {
+        let pieces = posted.iter_mut().flat_map(|it| it.pieces_mut());
+        let mut parts: Vec<_> = pieces.map(|it| Part::new(it.place, it.bytes)).collect();
+        self.reader.read_all(&mut parts);
+        let mut is_read = parts.iter().map(|part| part.is_read).collect::<Vec<_>>().into_iter();
+        for posted in posted {
+            // One piece that cannot be read leaves the others of its request out.
+            let pieces = posted.pieces().count();
+            if is_read.by_ref().take(pieces).filter(|is_read| *is_read).count() < pieces {
+                posted.sample.clear();
+            }
+        }
+    }
+
+    fn is_unchanged(&self, posted: &Posted) -> bool {
+        posted.pieces().all(|piece| self.reader.is_shared_with(piece.place, piece.bytes))
     }
 }
 

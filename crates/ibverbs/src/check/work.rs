@@ -1,10 +1,12 @@
 //! Tells the ledger of requests and completions.
 
 use std::ffi::c_int;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use transom_abi::*;
 use transom_check::Call;
+use transom_check::ledger::posting::Requests;
 use transom_check::ledger::{Bind, Buffer, Completed, Posted};
 use transom_device::operation::Operation;
 use transom_device::qp::QpState;
@@ -19,21 +21,8 @@ use crate::site;
 impl Checker {
     /// Requests are about to be posted to the send queue of a queue pair. Returns whether [`Checker::posted`] must hear
     /// of them even if the queue pair takes them all.
-    pub(crate) fn sends<I: Iterator<Item = Posted>>(
-        &self,
-        device: usize,
-        address: usize,
-        described: impl FnOnce(Call) -> I,
-    ) -> bool {
-        self.tell_of_call(|ledger, call| {
-            let mut posted = ledger.take_room();
-            posted.extend(described(*call));
-            self.locate(ledger, device, &mut posted);
-            let has_more = posted.iter().any(|it| it.is_target || it.binds.is_some());
-            let is_told = ledger.sends_posted(address, &mut posted);
-            ledger.keep_room(posted);
-            has_more || is_told
-        })
+    pub(crate) fn sends(&self, device: usize, address: usize, requests: impl Requests) -> bool {
+        self.tell_of_call(|ledger, call| ledger.sends_posted(device, address, requests, call, self))
     }
 
     /// A queue pair took the first `taken` of these requests. The ledger knows all of them already.
@@ -77,26 +66,17 @@ impl Checker {
         let pair = self.pairs.lock().get(&address).and_then(Weak::upgrade);
         if pair.is_some_and(|pair| pair.sends_under_way() == 0) {
             self.tell(|ledger| {
-                ledger.locate(id_of(device), taken);
+                taken.iter_mut().for_each(|it| ledger.locate(id_of(device), it));
                 ledger.returned(address, taken, |at, bytes| self.read(at, bytes));
             });
         }
     }
 
     /// Receives are about to be posted to a queue pair. If it has none, messages may have waited for them.
-    pub(crate) fn receives<I: Iterator<Item = Posted>>(
-        &self,
-        device: usize,
-        address: usize,
-        described: impl FnOnce(Call) -> I,
-    ) {
+    pub(crate) fn receives(&self, device: usize, address: usize, requests: impl Requests) {
         let late = self.tell_of_call(|ledger, call| {
-            let mut posted = ledger.take_room();
-            posted.extend(described(*call));
-            self.locate(ledger, device, &mut posted);
-            let is_first = !posted.is_empty() && ledger.receives_posted(address, &mut posted);
-            ledger.keep_room(posted);
-            is_first.then_some(*call)
+            let are_first = ledger.receives_posted(device, address, requests, call, self);
+            are_first.then_some(*call)
         });
         let Some(call) = late else { return };
         let pair = self.pairs.lock().get(&address).and_then(Weak::upgrade);
@@ -106,33 +86,24 @@ impl Checker {
     }
 
     /// Receives are about to be posted to a shared receive queue.
-    pub(crate) fn shared_receives<I: Iterator<Item = Posted>>(
-        &self,
-        device: usize,
-        address: usize,
-        described: impl FnOnce(Call) -> I,
-    ) {
+    pub(crate) fn shared_receives(&self, device: usize, address: usize, requests: impl Requests) {
         self.tell_of_call(|ledger, call| {
-            let mut posted = ledger.take_room();
-            posted.extend(described(*call));
-            self.locate(ledger, device, &mut posted);
-            ledger.shared_receives_posted(address, &mut posted);
-            ledger.keep_room(posted);
+            ledger.shared_receives_posted(device, address, requests, call, self);
         });
     }
 
     /// Posts these requests, all or none, to a queue pair on a device.
-    pub(crate) fn posting<E: Copy + Into<c_int>, I: Iterator<Item = Posted>>(
+    pub(crate) fn posting<E: Copy + Into<c_int>, R: Requests>(
         &self,
         device: &Arc<Device>,
         address: usize,
-        described: impl Fn(Call) -> I,
+        requests: impl Fn() -> R,
         post: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let is_told = self.sends(id_of(device), address, &described);
+        let is_told = self.sends(id_of(device), address, requests());
         let answer = post();
         if is_told || answer.is_err() {
-            let mut requests: Vec<_> = described(self.call()).collect();
+            let mut requests = written(requests(), &self.call());
             let taken = if answer.is_ok() { requests.len() } else { 0 };
             let errno = answer.err().map_or(0, E::into);
             self.posted(device, address, &mut requests, taken, errno);
@@ -142,8 +113,15 @@ impl Checker {
 
     /// The program polls, and gets these completions. `is_empty` says that it sees that there are no more.
     pub(crate) fn polled(&self, queue: usize, completions: &[ibv_wc], is_empty: bool) {
-        let is_named =
-            completions.iter().any(has_failed) || (is_empty && self.sleepers.has_channels());
+        let has_channels = self.sleepers.has_channels();
+        let is_error = completions.iter().any(has_failed);
+        if is_error {
+            self.has_errors.store(true, Relaxed);
+        } else if completions.is_empty() && !has_channels && !self.has_errors.load(Relaxed) {
+            // Programs poll in loops. Nobody sleeps for a queue, and no error waits to be handled.
+            return;
+        }
+        let is_named = is_error || (is_empty && has_channels);
         self.attempt(|| {
             let call = if is_named { site::call() } else { site::thread_only() };
             let watched = self.told(
@@ -151,7 +129,7 @@ impl Checker {
                 |ledger| {
                     ledger.queue_polled(queue, completions.len(), is_empty, &call);
                     let completed = completions.iter().map(|wc| completed(queue, wc));
-                    ledger.polled(completed, &call, |posted| self.is_unchanged(posted))
+                    ledger.polled(completed, &call, self)
                 },
             );
             self.compare(&watched);
@@ -163,6 +141,16 @@ impl Checker {
         let _turn = self.polling.lock();
         poll()
     }
+}
+
+/// The requests of a call, beside the ledger's own.
+pub(crate) fn written(requests: impl Requests, call: &Call) -> Vec<Posted> {
+    let written = requests.map(|request| {
+        let mut posted = Posted::default();
+        request(&mut posted);
+        Posted { call: *call, ..posted }
+    });
+    written.collect()
 }
 
 /// The statuses of a request that asked for something that is not allowed.

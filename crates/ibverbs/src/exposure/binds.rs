@@ -4,10 +4,11 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 use transom_check::Call;
-use transom_check::ledger::Posted;
+use transom_check::ledger::posting::Requests;
 use transom_device::protection::Key;
 
 use super::on;
+use crate::check::written;
 use crate::site;
 use crate::{bind_mw, checked, watched};
 
@@ -29,7 +30,7 @@ unsafe extern "C" fn post_send_here(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    posts(|call| unsafe { checked::sends(wr, 0, call) });
+    posts(|| unsafe { checked::sends(wr, 0) });
     // SAFETY: as above.
     unsafe { watched::post_send(qp, wr, bad) }
 }
@@ -50,10 +51,10 @@ unsafe extern "C" fn bind_mw_here(
 }
 
 /// The program posts these requests. Some of them may bind windows.
-pub(crate) fn posts<I: Iterator<Item = Posted>>(described: impl FnOnce(Call) -> I) {
+pub(crate) fn posts<R: Requests>(requests: impl FnOnce() -> R) {
     let Some(auditor) = on() else { return };
-    let mut keys =
-        described(Call::default()).filter_map(|it| it.binds).map(|bind| bind.key).peekable();
+    let requests = written(requests(), &Call::default());
+    let mut keys = requests.iter().filter_map(|it| it.binds).map(|bind| bind.key).peekable();
     if keys.peek().is_some() {
         auditor.binds(keys, &site::call());
     }

@@ -37,7 +37,7 @@ pub fn note_post(buffers: impl IntoIterator<Item = Posted>) {
     let mut calls: Option<Callers> = None;
     let mut posts = POSTS.lock();
     for buffer in buffers {
-        let calls = calls.get_or_insert_with(callers).clone();
+        let calls = *calls.get_or_insert_with(callers);
         let next = NEXT.load(Relaxed);
         match posts.get_mut(next) {
             Some(oldest) => *oldest = (buffer, calls),

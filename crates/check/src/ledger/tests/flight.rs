@@ -37,8 +37,8 @@ fn places(posted: &Posted) -> Vec<(u64, u64, usize)> {
 /// Posts a send whose source is watched.
 fn watched(ledger: &mut Ledger) -> Posted {
     let mut posted = [send(1, true)];
-    ledger.locate(DEVICE, &mut posted);
-    ledger.sample(&mut posted);
+    ledger.locate(DEVICE, &mut posted[0]);
+    ledger.begin_sample(&mut posted[0]);
     assert_eq!(places(&posted[0]), [(0x1_0000, 0, 64)]);
     post(ledger, &posted);
     let [posted] = posted;
@@ -49,9 +49,9 @@ fn receive(ledger: &mut Ledger, address: u64) -> Posted {
     let buffers = [Buffer::new(9, address, 64)].into_iter().collect();
     let (is_target, is_receive) = (true, true);
     let mut posted = [Posted { what: "receive", is_target, is_receive, buffers, ..send(2, true) }];
-    ledger.locate(DEVICE, &mut posted);
-    ledger.sample(&mut posted);
-    ledger.receives_posted(QP, &mut posted.to_vec());
+    ledger.locate(DEVICE, &mut posted[0]);
+    ledger.begin_sample(&mut posted[0]);
+    receives(ledger, &posted);
     let [posted] = posted;
     posted
 }
@@ -100,8 +100,8 @@ fn of_a_long_source_both_ends_are_watched() {
     let buffers =
         [Buffer::new(9, 0x5000, 0x800), Buffer::new(9, 0x5100, 0xf00)].into_iter().collect();
     let mut posted = [Posted { buffers, ..send(1, true) }];
-    ledger.locate(DEVICE, &mut posted);
-    ledger.sample(&mut posted);
+    ledger.locate(DEVICE, &mut posted[0]);
+    ledger.begin_sample(&mut posted[0]);
     assert_eq!(places(&posted[0]), [(0x1_0000, 0, 0x800), (0x1_0800, 0xf00, 0x800)]);
 }
 
@@ -150,7 +150,7 @@ fn reads_of_different_memory_do_not_share_a_buffer() {
         let buffers = [Buffer::new(9, 0x5000, 64)].into_iter().collect();
         let (is_target, remote) = (true, Some((3, from)));
         let mut posted = [Posted { what: "READ", is_target, remote, buffers, ..send(wr_id, true) }];
-        ledger.locate(DEVICE, &mut posted);
+        ledger.locate(DEVICE, &mut posted[0]);
         post(&mut ledger, &posted);
         kinds(&mut ledger)
     };
@@ -183,9 +183,9 @@ fn leaving(ledger: &Ledger, range: std::ops::Range<u64>, is_private: bool) -> Le
 /// Posts a send whose source is at 0x1_0000. Returns the mistakes that the ledger reports.
 fn said_of_a_send(ledger: &mut Ledger) -> Vec<Kind> {
     let mut posted = [send(1, true)];
-    ledger.locate(DEVICE, &mut posted);
-    ledger.tell_gone(&posted);
-    ledger.tell_claimed(&posted);
+    ledger.locate(DEVICE, &mut posted[0]);
+    ledger.tell_gone(posted.iter());
+    ledger.tell_claimed(posted.iter());
     kinds(ledger)
 }
 
@@ -313,12 +313,13 @@ fn of_two_reads_of_one_number_each_has_its_own_bytes() {
     let posted = [0x5000, 0x5100].map(|address| {
         let buffers = [Buffer::new(9, address, 64)].into_iter().collect();
         let mut posted = [Posted { what: "READ", is_target: true, buffers, ..send(1, true) }];
-        ledger.locate(DEVICE, &mut posted);
+        ledger.locate(DEVICE, &mut posted[0]);
         post(&mut ledger, &posted);
         posted
     });
     ledger.returned(QP, &posted[1], |_, _| true);
-    let has_sample: Vec<_> = ledger.pairs[&QP].sends.iter().map(|it| it.sample.is_some()).collect();
+    let has_sample: Vec<_> =
+        ledger.pairs[&QP].sends.iter().map(|it| it.sample.is_there()).collect();
     assert_eq!(has_sample, [false, true]);
 }
 
@@ -327,7 +328,7 @@ fn read(ledger: &mut Ledger, wr_id: u64, address: u64) {
     let buffers = [Buffer::new(9, address, 64)].into_iter().collect();
     let (is_target, remote) = (true, Some((3, 0x100)));
     let mut posted = [Posted { what: "READ", is_target, remote, buffers, ..send(wr_id, true) }];
-    ledger.locate(DEVICE, &mut posted);
+    ledger.locate(DEVICE, &mut posted[0]);
     post(ledger, &posted);
     ledger.returned(QP, &posted, |_, _| true);
 }
@@ -399,7 +400,7 @@ fn a_read_that_was_polled_before_its_sample_is_not_compared() {
     let mut ledger = with_region(false);
     let buffers = [Buffer::new(9, 0x5000, 64)].into_iter().collect();
     let mut posted = [Posted { what: "READ", is_target: true, buffers, ..send(1, true) }];
-    ledger.locate(DEVICE, &mut posted);
+    ledger.locate(DEVICE, &mut posted[0]);
     post(&mut ledger, &posted);
     assert_eq!(poll(&mut ledger, &[completed(1, false)], &at(25)), []);
     ledger.returned(QP, &posted, |_, _| true);
@@ -426,7 +427,7 @@ fn of_a_receive_only_what_lies_behind_its_message_is_compared() {
     let mut ledger = with_region(false);
     receive(&mut ledger, 0x5000);
     let next = receive(&mut ledger, 0x5000);
-    assert_eq!(next.sample, None);
+    assert!(!next.sample.is_there());
 }
 
 /// A second queue pair to the same peer as the first one, or to another.
@@ -443,7 +444,7 @@ const PEER: Peer = Peer { gid: [1; 16], slot: 3 };
 
 fn write(ledger: &mut Ledger, pair: usize, key: u32, address: u64) -> Vec<Kind> {
     let posted = [Posted { what: "WRITE", remote: Some((key, address)), ..send(1, true) }];
-    ledger.sends_posted(pair, &mut posted.to_vec());
+    sends(ledger, pair, &posted);
     kinds(ledger)
 }
 
@@ -484,4 +485,34 @@ fn a_write_that_has_ended_comes_before_any_later_one() {
         ledger.take();
         assert_eq!(write(&mut ledger, QP + 1, 9, 0x1000), []);
     }
+}
+
+/// The ledger looks for it only from then on.
+/// Rule: CHK-64
+#[test]
+fn writes_from_before_the_second_queue_pair_of_a_peer_count() {
+    let connects = |before: &[(bool, u64)]| {
+        let mut ledger = with_two_pairs(Peer { slot: 4, ..PEER });
+        for (is_modified, address) in before {
+            if *is_modified {
+                ledger.pair_modified(QP, false, &at(26));
+            }
+            assert_eq!(write(&mut ledger, QP, 9, *address), []);
+        }
+        ledger.pair_connected(QP + 1, PEER);
+        write(&mut ledger, QP + 1, 9, 0x1000)
+    };
+    assert_eq!(connects(&[(false, 0x1000), (false, 0x2000)]), [Kind::WritesUnordered]);
+    // The program has changed the state of the first one since.
+    assert_eq!(connects(&[(false, 0x1000), (true, 0x2000)]), []);
+    assert_eq!(connects(&[(false, 0x2000), (true, 0x1000)]), [Kind::WritesUnordered]);
+    // The second one ends, and a third one comes.
+    let mut ledger = with_two_pairs(PEER);
+    assert_eq!(write(&mut ledger, QP, 9, 0x1000), []);
+    ledger.pair_ended(QP + 1, 0, RanDry::default(), &at(30));
+    assert_eq!(write(&mut ledger, QP, 9, 0x2000), []);
+    ledger.pair_made(QP + 2, 9, Asked { sends: 8, send_sges: 1, ..Asked::default() });
+    ledger.pair_connected(QP + 2, PEER);
+    assert_eq!(write(&mut ledger, QP + 2, 9, 0x1000), [Kind::WritesUnordered]);
+    assert_eq!(write(&mut ledger, QP + 2, 9, 0x2000), [Kind::WritesUnordered]);
 }
