@@ -8,8 +8,7 @@ use transom_check::ledger::{Event, Owner};
 use crate::check::{self, Checker};
 use crate::context::Context;
 use crate::entry::{effect_always, guarded_always, number_always};
-use crate::sanitized;
-use crate::{cq, qp, srq};
+use crate::{cq, qp, rehearsed, sanitized, srq};
 
 /// Takes the next asynchronous event. It blocks if `async_fd` does; otherwise it returns -1 with `EAGAIN` (rules AE-06,
 /// AE-07). If the thread is cancelled meanwhile, it unwinds through this function.
@@ -58,7 +57,11 @@ fn deliver(event_type: ibv_event_type, handle: u32) -> Option<ibv_async_event> {
         | IBV_EVENT_GID_CHANGE
         | IBV_EVENT_PORT_ACTIVE
         | IBV_EVENT_PORT_ERR => Some(ibv_async_event_element { port_num: handle as c_int }),
-        _ => qp::deliver_event(handle).map(|qp| ibv_async_event_element { qp }),
+        _ => qp::deliver_event(handle).map(|qp| {
+            // SAFETY: nobody destroys it before the program has acknowledged this event.
+            unsafe { rehearsed::event_taken(event_type, qp) };
+            ibv_async_event_element { qp }
+        }),
     };
     element.map(|element| ibv_async_event { element, event_type })
 }

@@ -150,7 +150,9 @@ pub(crate) struct Polled {
     /// It was armed, and its event has not been taken.
     pub(crate) is_armed: bool,
     /// The program has been told of completions, or would be: they must not be hidden until a poll has found none.
-    pub(crate) shows_all: bool,
+    shows_all: bool,
+    /// How often it was told.
+    told: u64,
 }
 
 impl Polled {
@@ -159,8 +161,36 @@ impl Polled {
         rehearsal::on().map(|_| Box::default())
     }
 
+    /// The program arms the queue, and an event will tell it of the next completion.
+    pub(crate) fn armed(&mut self) {
+        self.is_armed = true;
+        self.promised();
+    }
+
     /// The program takes an event of the queue, which promises it a completion.
     pub(crate) fn event_taken(&mut self) {
-        (self.is_armed, self.shows_all) = (false, true);
+        self.is_armed = false;
+        self.promised();
+    }
+
+    /// The program knows of completions by something else than a poll.
+    pub(crate) fn promised(&mut self) {
+        self.shows_all = true;
+        self.told += 1;
+    }
+
+    /// Whether a poll may hide completions. If so, nobody has promised them.
+    pub(crate) fn may_hide(&self) -> bool {
+        !self.shows_all
+    }
+
+    /// How often the program was told of completions. Ask before a poll.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// A poll has found no more. Of completions of which the program was told since it began, it says nothing.
+    pub(crate) fn found_none(&mut self, told_before: u64) {
+        self.shows_all &= self.is_armed || self.told != told_before;
     }
 }

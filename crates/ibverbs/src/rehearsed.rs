@@ -105,6 +105,8 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
         _ => &[Provocation::HiddenCompletions, Provocation::SingleCompletions],
     };
     // SAFETY: by the contract of this function.
+    let told = unsafe { told(cq) };
+    // SAFETY: as above.
     let most = match unsafe { hides(cq, kinds) } {
         Some(Provocation::HiddenCompletions) => return 0,
         Some(_) => 1,
@@ -115,7 +117,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
     // SAFETY: as above.
     let Some(queue) = (unsafe { cq::of(cq) }) else { return count };
     if count < limit && most == limit {
-        has_seen_all(queue);
+        has_seen_all(queue, told);
     }
     let Ok(count @ 1..) = usize::try_from(count) else { return count };
     // SAFETY: so many were just written.
@@ -137,8 +139,9 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     }
     // SAFETY: as above.
     unsafe {
+        let told = told(cq.cast());
         let answer = cq_ex::start_poll(cq, attr);
-        has_shown(cq, answer);
+        has_shown(cq, answer, told);
         answer
     }
 }
@@ -152,30 +155,31 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
         if hides(cq.cast(), &[Provocation::SingleCompletions]).is_some() {
             return libc::ENOENT;
         }
+        let told = told(cq.cast());
         let answer = cq_ex::next_poll(cq);
-        has_shown(cq, answer);
+        has_shown(cq, answer, told);
         answer
     }
 }
 
-/// A batch has shown one more completion, or its end.
+/// A batch has shown one more completion, or its end. The program had been told of completions so often before.
 ///
 /// # Safety
 /// `cq` is null or live. If the answer is 0, this thread is in a batch of it.
-unsafe fn has_shown(cq: *mut ibv_cq_ex, answer: c_int) {
+unsafe fn has_shown(cq: *mut ibv_cq_ex, answer: c_int, told: u64) {
     // SAFETY: by the contract of this function.
     match unsafe { cq::of(cq.cast()) } {
         // SAFETY: it is this thread's turn, so nobody else reads or writes the current completion.
         Some(queue) if answer == 0 => unsafe {
             poison(queue, (*cq).handle, &mut (*queue.poller.current.get()).wc);
         },
-        Some(queue) if answer == libc::ENOENT => has_seen_all(queue),
+        Some(queue) if answer == libc::ENOENT => has_seen_all(queue, told),
         _ => {}
     }
 }
 
-/// The first of these provocations that happens at a poll. It does only if there is something to find, and no event
-/// was promised for it.
+/// The first of these provocations that happens at a poll. It does only if there is something to find, and nothing has
+/// told the program of it.
 ///
 /// # Safety
 /// `cq` is null or live.
@@ -184,7 +188,7 @@ unsafe fn hides(cq: *mut ibv_cq, kinds: &[Provocation]) -> Option<Provocation> {
     // SAFETY: by the contract of this function.
     let queue = unsafe { cq::of(cq) }?;
     // SAFETY: the struct of a living queue.
-    let (number, has_channel) = unsafe { ((*cq).handle, !(*cq).channel.is_null()) };
+    let number = unsafe { (*cq).handle };
     queue.adapter.progress();
     if kinds.is_empty() || queue.cq.outlook().completions == 0 {
         return None;
@@ -193,18 +197,46 @@ unsafe fn hides(cq: *mut ibv_cq, kinds: &[Provocation]) -> Option<Provocation> {
     let nth = polled.finding;
     polled.finding += 1;
     // Completions that come after an arming raise an event. Hidden ones would not.
-    if has_channel && (polled.is_armed || polled.shows_all) {
+    if !polled.may_hide() {
         return None;
     }
     kinds.iter().copied().find(|kind| rehearsal.provokes(*kind, number, nth).is_some())
 }
 
+/// How often the program was told of completions, before a poll.
+///
+/// # Safety
+/// `cq` is null or live.
+unsafe fn told(cq: *mut ibv_cq) -> u64 {
+    // SAFETY: by the contract of this function.
+    let queue = unsafe { cq::of(cq) };
+    queue.and_then(|queue| queue.polled.as_ref()).map_or(0, |polled| polled.lock().told())
+}
+
 /// A poll has found no more completions.
-fn has_seen_all(queue: &Queue) {
-    if let Some(polled) = &queue.polled {
-        let mut polled = polled.lock();
-        polled.shows_all &= polled.is_armed;
+fn has_seen_all(queue: &Queue, told: u64) {
+    queue.polled.iter().for_each(|polled| polled.lock().found_none(told));
+}
+
+/// The program takes an event of a queue pair. After some of them all completions of a queue are there, and IBA 10.3.1
+/// has the program poll until it is empty.
+///
+/// # Safety
+/// The queue pair is live.
+pub(crate) unsafe fn event_taken(event: ibv_event_type, qp: *mut ibv_qp) {
+    if rehearsal::on().is_none() {
+        return;
     }
+    // SAFETY: by the contract of this function. A queue pair keeps its completion queues.
+    let queue = unsafe {
+        match event {
+            IBV_EVENT_QP_LAST_WQE_REACHED => cq::of((*qp).recv_cq),
+            IBV_EVENT_SQ_DRAINED => cq::of((*qp).send_cq),
+            _ => None,
+        }
+    };
+    let polled = queue.and_then(|queue| queue.polled.as_ref());
+    polled.into_iter().for_each(|polled| polled.lock().promised());
 }
 
 /// Fills the fields of a completion that mean nothing with rubbish (`ibv_poll_cq(3)`).
@@ -253,12 +285,14 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
     {
         queue.adapter.progress();
         let mut polled = polled.lock();
-        (polled.is_armed, polled.shows_all) = (true, true);
+        // SAFETY: the struct of a living queue.
+        let (number, has_channel) = unsafe { ((*cq).handle, !(*cq).channel.is_null()) };
+        if has_channel {
+            polled.armed();
+        }
         if queue.cq.outlook().completions > 0 {
             let nth = polled.armed_late;
             polled.armed_late += 1;
-            // SAFETY: the struct of a living queue.
-            let number = unsafe { (*cq).handle };
             if rehearsal.provokes(Provocation::SilentArming, number, nth).is_some() {
                 queue.cq.take_as_told();
             }

@@ -9,7 +9,7 @@
 
 #include "../checked/pair.h"
 
-enum { COUNT = 4, SENDS = 100, RECEIVES = 200, MESSAGES = 2000 };
+enum { COUNT = 4, SENDS = 100, RECEIVES = 200, MESSAGES = 2000, MANY = 8 };
 
 static void fail(struct ibv_qp *qp)
 {
@@ -80,6 +80,16 @@ static void reuses_numbers(int wrong)
 	end_pair(&pair);
 }
 
+/* Takes the next event of a queue pair, and acknowledges it. */
+static void hear(struct ibv_context *context, enum ibv_event_type type, const struct ibv_qp *qp)
+{
+	struct ibv_async_event event;
+
+	CHECK(!ibv_get_async_event(context, &event));
+	CHECK(event.event_type == type && event.element.qp == qp);
+	ibv_ack_async_event(&event);
+}
+
 /* Ends a queue pair of a shared receive queue. Wrong: expects to hear at once that it takes no receive any more. */
 static void expects_last(int wrong)
 {
@@ -88,7 +98,6 @@ static void expects_last(int wrong)
 	struct ibv_srq *srq = ibv_create_srq(pair.pd, &shared);
 	struct ibv_qp_init_attr init = {.send_cq = pair.cq, .recv_cq = pair.cq, .srq = srq, .qp_type = IBV_QPT_RC,
 					.cap = {1, 0, 1, 0, 0}};
-	struct ibv_async_event event;
 	struct ibv_qp *qp;
 
 	CHECK(srq);
@@ -98,10 +107,94 @@ static void expects_last(int wrong)
 	if (wrong)
 		CHECK(!fcntl(pair.context->async_fd, F_SETFL, O_NONBLOCK));
 	fail(qp);
-	CHECK(!ibv_get_async_event(pair.context, &event));
-	CHECK(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && event.element.qp == qp);
-	ibv_ack_async_event(&event);
+	hear(pair.context, IBV_EVENT_QP_LAST_WQE_REACHED, qp);
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq));
+	end_pair(&pair);
+}
+
+/* How many completions one way to poll finds until it has emptied the queue, as IBA and verbs.h say. */
+static int emptied(struct ibv_cq_ex *cq, int way)
+{
+	struct ibv_poll_cq_attr none = {0};
+	struct ibv_wc wc[2 * MANY];
+	int got, all = 0;
+
+	if (way == 2) {
+		/* Of a batch that has ended, nothing is left. */
+		if (ibv_start_poll(cq, &none))
+			return 0;
+		do
+			all++;
+		while (!ibv_next_poll(cq));
+		ibv_end_poll(cq);
+		return all;
+	}
+	do {
+		got = ibv_poll_cq(ibv_cq_ex_to_cq(cq), 2 * MANY, wc);
+		CHECK(got >= 0);
+		all += got;
+	} while (way == 0 ? got > 0 : got == 2 * MANY);
+	return all;
+}
+
+/*
+ * Ends queue pairs of a shared receive queue as IBA 10.3.1 says: to ERR, wait for the last receive, poll until the queue
+ * is empty, destroy. Their peer has been told of all messages, so they are there. It has no wrong form.
+ */
+static void drains_shared(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_srq_init_attr shared = {.attr = {.max_wr = MANY, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(pair.pd, &shared);
+	struct ibv_cq_init_attr_ex queue = {.cqe = 2 * MANY};
+	struct ibv_cq_ex *received = ibv_create_cq_ex(pair.context, &queue);
+
+	(void)wrong;
+	CHECK(srq && received);
+	for (int round = 0; round < 3; round++) {
+		struct ibv_qp_init_attr init = {.send_cq = pair.cq, .recv_cq = ibv_cq_ex_to_cq(received), .srq = srq,
+						.qp_type = IBV_QPT_RC, .cap = {MANY, 0, 1, 0, 0}};
+		struct ibv_qp *qp = ibv_create_qp(pair.pd, &init);
+		struct ibv_recv_wr receive = {.wr_id = RECEIVES}, *bad;
+
+		CHECK(qp);
+		connect_to(qp, pair.context, qp->qp_num);
+		for (int i = 0; i < MANY; i++)
+			CHECK(!ibv_post_srq_recv(srq, &receive, &bad));
+		for (int i = 0; i < MANY; i++)
+			marker_on(qp, SENDS + i);
+		polled(pair.cq, MANY);
+		fail(qp);
+		hear(pair.context, IBV_EVENT_QP_LAST_WQE_REACHED, qp);
+		CHECK(emptied(received, round) == MANY);
+		CHECK(!ibv_destroy_qp(qp));
+	}
+	CHECK(!ibv_destroy_srq(srq) && !ibv_destroy_cq(ibv_cq_ex_to_cq(received)));
+	end_pair(&pair);
+}
+
+/* Waits until a send queue is drained, and polls until the queue is empty: then nothing more comes. It has no wrong form. */
+static void drains_sent(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp_attr stop = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1}, go = {.qp_state = IBV_QPS_RTS};
+	struct ibv_wc wc;
+
+	(void)wrong;
+	for (int round = 0; round < MANY; round++) {
+		int all = 0, got;
+
+		for (int i = 0; i < COUNT; i++)
+			CHECK(!try_write(&pair, SENDS + i, IBV_SEND_SIGNALED));
+		CHECK(!ibv_modify_qp(pair.ends[0], &stop, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+		hear(pair.context, IBV_EVENT_SQ_DRAINED, pair.ends[0]);
+		while ((got = ibv_poll_cq(pair.cq, 1, &wc)))
+			all += got;
+		for (int i = 0; i < 100; i++)
+			CHECK(!ibv_poll_cq(pair.cq, 1, &wc));
+		CHECK(!ibv_modify_qp(pair.ends[0], &go, IBV_QP_STATE));
+		polled(pair.cq, COUNT - all);
+	}
 	end_pair(&pair);
 }
 
@@ -157,6 +250,8 @@ static const struct mistake mistakes[] = {
 	{"drains-once", drains_once},
 	{"reuses-numbers", reuses_numbers},
 	{"expects-last", expects_last},
+	{"drains-shared", drains_shared},
+	{"drains-sent", drains_sent},
 	{"destroys-early", destroys_early},
 	{"finds-the-rest", finds_the_rest},
 };

@@ -33,6 +33,27 @@ fn the_last_receive_of_a_shared_queue_is_expected_at_once() {
     is_shown_by(&PROGRAM.1, "expects-last", Provocation::SlowFlush, "40");
 }
 
+/// The program knows that the completions are there, and looks for them as IBA and `verbs.h` tell it to.
+///
+/// Rules: REH-11, REH-12, ST-22
+#[test]
+fn nothing_is_hidden_from_who_has_heard_of_the_last_receive() {
+    is_drained("drains-shared", "hidden-completions");
+    is_drained("drains-shared", "single-completions");
+}
+
+/// Rules: REH-11, ST-16
+#[test]
+fn nothing_is_hidden_from_who_has_heard_that_a_send_queue_is_drained() {
+    is_drained("drains-sent", "hidden-completions");
+}
+
+fn is_drained(name: &str, only: &str) {
+    let options = ["--only", only, "--runs", "40"];
+    let (status, printed) = rehearse(&options, &[&PROGRAM.1, name, "right"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+}
+
 /// Rules: REH-70, ORD-29
 #[test]
 fn nothing_is_flushed_after_the_end_of_a_queue_pair() {
