@@ -251,6 +251,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         // SAFETY: by the contract of this verb.
         let queue = unsafe { find(cq) }?;
         let size = check_size(cqe.into(), "CQ-14").and_then(|size| {
+            rehearse::may_make()?;
             let of_size = |error| Wrong::of_size("cqe", size.into(), error, "CQ-14");
             let depth = rehearse::shared_depth(size, Limits::here().completions);
             queue.resize(depth as usize, size).map_err(of_size)

@@ -11,6 +11,7 @@ use transom_system::registry::{Holder, Holders};
 use crate::context::Context;
 use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
+use crate::rehearse;
 use crate::wrong::Wrong;
 
 /// One name of device memory, in one context.
@@ -66,6 +67,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
         if attr.comp_mask != 0 || attr.log_align_req > DeviceMemory::MAX_LOG_ALIGN {
             return Err(libc::EINVAL);
         }
+        rehearse::may_make()?;
         match DeviceMemory::allocate(ours.device(), attr.length as u64) {
             Ok(memory) => Ok(enter(context, ours, memory, false)),
             Err(AllocateError::Invalid) => Err(libc::EINVAL),

@@ -8,7 +8,7 @@ use transom_rehearse::Feature;
 use transom_system::addresses::is_multicast;
 
 use crate::entry::errno_of;
-use crate::{profile, qp};
+use crate::{profile, qp, rehearse};
 
 /// Makes a UD queue pair a member of a multicast group.
 ///
@@ -23,6 +23,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(
         profile::needs(Feature::Multicast)?;
         // SAFETY: by the contract of this verb.
         let (group, (adapter, pair)) = unsafe { (group(gid)?, qp::datagram_pair(qp)?) };
+        rehearse::may_make()?;
         adapter.join_group(group, &pair).map_err(|error| match error {
             JoinError::Full => libc::ENOMEM,
             JoinError::Inherited => libc::EIO,

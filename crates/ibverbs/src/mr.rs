@@ -388,6 +388,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             // SAFETY: by the contract of this verb.
             _ => Some(unsafe { pd::find(pd) }?),
         };
+        rehearse::may_register()?;
         let domain = new_pd.as_ref().map(|pd| &pd.domain);
         // SAFETY: by the contract of this verb.
         let (device, context) =

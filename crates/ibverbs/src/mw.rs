@@ -8,8 +8,8 @@ use transom_host::objects::MemoryWindow;
 
 use crate::entry::{errno_always, pointer_of};
 use crate::object::Table;
-use crate::pd;
 use crate::wrong::Wrong;
+use crate::{pd, rehearse};
 
 static MWS: Table<ibv_mw, MemoryWindow> = Table::new();
 
@@ -35,6 +35,7 @@ unsafe fn alloc(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, Wrong
         IBV_MW_TYPE_2 => false,
         _ => return Err(Wrong::invalid("type", kind.into(), "MWA-03")),
     };
+    rehearse::may_make()?;
     let window = MemoryWindow::allocate(&found.domain, type1);
     let window = window.map_err(|error| Wrong::of_object(error, ""))?;
     let rkey = window.key().0;

@@ -15,7 +15,7 @@ use crate::entry::{errno_always, pointer_always, pointer_of};
 use crate::operations::operations;
 use crate::{
     adapters, ah, check, checked, comp_cntr, cq, device, dm, exposure, mr, mw, pd, qp, rdma_cm,
-    rehearsed, srq, td, xrc,
+    rehearse, rehearsed, srq, td, xrc,
 };
 
 /// Opens a device. Null, `EINVAL`, for one that is not of this library.
@@ -26,6 +26,7 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
         check::begin();
         exposure::begin();
         rehearsal::begin();
+        rehearse::may_make()?;
         let adapter = open_adapter(number).map_err(|error| {
             say(format_args!("{error}"));
             error.errno().unwrap_or(libc::ENODEV)
@@ -77,6 +78,7 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
         let fd = unsafe { BorrowedFd::borrow_raw(cmd_fd) };
         match adapters::named_by(fd) {
             Some(adapter) => {
+                rehearse::may_make()?;
                 // SAFETY: as above. The context owns it from now on.
                 let command = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
                 enter(adapter, command)

@@ -34,8 +34,8 @@ fn take_time_in(rehearsal: &Rehearsal) {
     }
 }
 
-/// A verb is about to make an object. In a rehearsal that may fail: there is no memory, or the adapter has no more of
-/// them.
+/// A verb is about to make an object, or to give it another size. In a rehearsal that may fail: there is no memory, or
+/// the adapter has no more of them.
 #[inline]
 pub(crate) fn may_make() -> Result<(), c_int> {
     let Some(rehearsal) = rehearsal::on() else { return Ok(()) };
@@ -148,7 +148,7 @@ pub(crate) struct Polled {
     /// How often it was armed with completions there.
     pub(crate) armed_late: u64,
     /// It was armed, and its event has not been taken.
-    pub(crate) is_armed: bool,
+    is_armed: bool,
     /// The program has been told of completions, or would be: they must not be hidden until a poll has found none.
     shows_all: bool,
     /// How often it was told.

@@ -14,7 +14,7 @@ use transom_system::memory::page_size;
 use crate::entry::pointer_of;
 use crate::mr::{enter, parse_access};
 use crate::wrong::Wrong;
-use crate::{dm, errno, pd, profile};
+use crate::{dm, errno, pd, profile, rehearse};
 
 /// Rights that peers and this side can use. The other flags say how a program's memory is registered.
 const USABLE: Access = Access::REMOTE.union(Access::LOCAL_WRITE).union(Access::RELAXED_ORDERING);
@@ -27,6 +27,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     pointer_of("ibv_alloc_null_mr", || {
         // SAFETY: by the contract of this verb.
         unsafe { pd::find(pd) }.and_then(|found| {
+            rehearse::may_make()?;
             let region = MemoryRegion::null(&found.domain).map_err(errno::of_register)?;
             Ok(enter(pd, found, null_mut(), region))
         })
@@ -55,6 +56,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
             if !right || !Arc::ptr_eq(memory.device(), found.domain.device()) {
                 return Err(libc::EINVAL);
             }
+            rehearse::may_make()?;
             let length = length as u64;
             let region =
                 MemoryRegion::of_device_memory(&found.domain, &memory, offset, length, access);
@@ -108,6 +110,7 @@ pub(crate) unsafe fn register_dmabuf(
     if offset % page_size() != iova % page_size() {
         return Err(Wrong::invalid("iova", iova, "MR-29"));
     }
+    rehearse::may_make()?;
     // SAFETY: the caller keeps it open meanwhile. If it is not open, the call is refused for that.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let length = length as u64;

@@ -272,6 +272,7 @@ fn change(queue: &SharedReceiveQueue, attr: &ibv_srq_attr, mask: u32) -> Result<
     if let Some(size) = size {
         profile::needs(Feature::SharedResize)?;
         check_count("attr.max_wr", size, Limits::here().shared_work_requests)?;
+        rehearse::may_make()?;
     }
     let most = Limits::here().shared_work_requests;
     let depth = size.map(|size| rehearse::shared_depth(size, most) as usize);

@@ -251,13 +251,13 @@ mod rehearsed {
     mod failures;
     mod gone;
     mod losses;
+    mod makes;
     mod medians;
     mod mercies;
     mod passing;
     mod placement;
     mod receives;
     mod rules;
-    mod slow;
     mod unseen;
 }
 

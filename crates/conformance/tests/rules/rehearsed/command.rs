@@ -220,7 +220,7 @@ fn the_target_of_a_failed_read_is_used() {
 /// Rules: REH-30, REH-40
 #[test]
 fn a_registration_is_expected_to_succeed() {
-    is_shown("ignores-null", Provocation::RefusedObjects, "40");
+    is_shown("ignores-null", Provocation::RefusedObjects, "120");
 }
 
 /// Rules: REH-31, REH-40

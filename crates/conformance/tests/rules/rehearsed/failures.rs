@@ -151,7 +151,7 @@ fn every_message_is_expected_to_have_a_length() {
 /// Rule: REH-30
 #[test]
 fn memory_is_refused_for_each_reason_that_there_may_be() {
-    is_told("register", "refused-objects:0.0.5", &["EAGAIN", "ENOMEM", "EPERM"]);
+    is_told("register", "refused-objects:0.0.6", &["EAGAIN", "ENOMEM", "EPERM"]);
 }
 
 /// Rules: REH-36, ST-24
