@@ -128,8 +128,8 @@ pub(crate) fn attributes(own: ibv_device_attr) -> ibv_device_attr {
         page_size_cap: profile.page_sizes.unwrap_or(own.page_size_cap),
         atomic_cap: match profile.atomics {
             AtomicCap::None => IBV_ATOMIC_NONE,
-            AtomicCap::Hca => IBV_ATOMIC_HCA,
-            AtomicCap::Glob => IBV_ATOMIC_GLOB,
+            // No more than this device keeps: in private memory its atomics are none against the processor.
+            AtomicCap::Hca | AtomicCap::Glob => IBV_ATOMIC_HCA,
         },
         local_ca_ack_delay: profile.ack_delay.unwrap_or(own.local_ca_ack_delay),
         ..own

@@ -10,6 +10,7 @@ use transom_conformance::c_programs::compile;
 use transom_conformance::explained::on_one_line;
 use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Printed, Running, command};
+use transom_rehearse::profile::AtomicCap;
 use transom_rehearse::{Plan, Profile};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -165,6 +166,16 @@ fn adapters_without_windows_refuse_them() {
     has(Some("ionic"), &["window_1=0", "shared=95", "max_sge=8", "reads=16", "max_cqe=65435"]);
     // Its answers to posts are negative.
     has(Some("siw"), &["window_1=95", "max_sge_rd=1", "atomic_cap=0", "atomic=-22"]);
+}
+
+/// Theirs are atomic against the processor, and Transom's in private memory are not: so a program must not rely on it.
+///
+/// Rules: REH-51, REH-94
+#[test]
+fn no_adapter_promises_atomics_against_the_processor() {
+    for profile in Profile::ALL.iter().filter(|it| it.atomics == AtomicCap::Glob) {
+        has(Some(profile.name), &["atomic_cap=1"]);
+    }
 }
 
 /// Rules: REH-50, REH-53
