@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tracing::{debug, warn};
 use transom_net::faults::{Faults, Injector};
 use transom_net::{DevicePort, OutOfReach, Peer, Peers};
@@ -149,6 +150,8 @@ pub struct Device {
     pub(crate) peers: Peers,
     pub(crate) resources: Resources,
     port_events: PortEvents,
+    /// The completion channels.
+    channels: Mutex<Vec<Weak<EventQueue<CompletionEvent>>>>,
     observer: Option<Arc<dyn Observer>>,
     /// Answers requests without carrying them out.
     pub(crate) injector: Injector,
@@ -193,6 +196,7 @@ impl Device {
                 || sanitizers::are_told(),
             process,
             port_events: PortEvents::default(),
+            channels: Mutex::default(),
             observer,
             injector,
             failed: AtomicBool::new(false),
@@ -214,7 +218,21 @@ impl Device {
     ///
     /// Without a descriptor for it.
     pub fn completion_events(self: &Arc<Self>) -> io::Result<Arc<EventQueue<CompletionEvent>>> {
-        Ok(Arc::new(EventQueue::of(&self.process)?.with_alarm(self)))
+        let events = Arc::new(EventQueue::of(&self.process)?.with_alarm(self));
+        let mut channels = self.channels.lock();
+        channels.retain(|channel| channel.strong_count() > 0);
+        channels.push(Arc::downgrade(&events));
+        drop(channels);
+        // A failure closes those that came before it.
+        if self.failed.load(SeqCst) {
+            events.close();
+        }
+        Ok(events)
+    }
+
+    /// It has failed: no more events come to a completion channel.
+    pub(crate) fn close_channels(&self) {
+        self.channels.lock().iter().filter_map(Weak::upgrade).for_each(|events| events.close());
     }
 
     /// Removes the device, as if it were unplugged. A program that has no other has none any more.

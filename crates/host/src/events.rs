@@ -10,7 +10,7 @@ use std::collections::{TryReserveError, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -64,6 +64,9 @@ pub enum AsyncEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionEvent;
 
+/// How many signals a queue has that no more events come to.
+const ENDLESS: u64 = 1 << 62;
+
 /// Events of one or several kinds, and a descriptor that is readable while there are any. Its reader decides whether
 /// the descriptor blocks.
 #[derive(Debug)]
@@ -73,6 +76,8 @@ pub struct EventQueue<K: 'static> {
     /// The process that the queue belongs to, as [`fork::depth`] counts.
     depth: u64,
     raised: Mutex<Raised<K>>,
+    /// No more events come than those that wait.
+    closed: AtomicBool,
     sleepers: Sleepers,
     /// In a rehearsal events may come late.
     lateness: Option<Lateness>,
@@ -130,6 +135,7 @@ impl<K: Copy + PartialEq> EventQueue<K> {
             signals: rustix::event::eventfd(0, flags)?,
             depth: fork::depth(),
             raised: Mutex::new(Raised::default()),
+            closed: AtomicBool::new(false),
             sleepers,
             lateness: None,
         })
@@ -171,8 +177,8 @@ impl<K: Copy + PartialEq> EventQueue<K> {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if there is none and the descriptor does not block, `EINTR` if a signal ends the wait, `EPERM` in a
-    /// forked child of the queue's process.
+    /// `EAGAIN` if there is none and the descriptor does not block, `EINTR` if a signal ends the wait, `EIO` if no more
+    /// come, `EPERM` in a forked child of the queue's process.
     pub fn take(&self) -> io::Result<(K, u64)> {
         loop {
             if self.is_inherited() {
@@ -189,6 +195,7 @@ impl<K: Copy + PartialEq> EventQueue<K> {
             if let Some(event) = self.raised.lock().take() {
                 return Ok(event);
             }
+            self.check_open()?;
         }
     }
 
@@ -196,7 +203,7 @@ impl<K: Copy + PartialEq> EventQueue<K> {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if there is none; another error where the kernel cannot read without blocking from a descriptor that
+    /// `EAGAIN` if there is none; `EIO` if no more come; another error where the kernel cannot read without blocking from a descriptor that
     /// blocks.
     pub(crate) fn take_at_once(&self) -> io::Result<(K, u64)> {
         loop {
@@ -204,7 +211,24 @@ impl<K: Copy + PartialEq> EventQueue<K> {
             if let Some(event) = self.raised.lock().take() {
                 return Ok(event);
             }
+            self.check_open()?;
         }
+    }
+
+    /// No more events come: the device has gone (rule AE-09). Those that wait can be taken. Whoever asks for another one
+    /// gets `EIO`, also if it sleeps now. The descriptor stays readable, because an eventfd has no other way to wake
+    /// who polls it.
+    pub(crate) fn close(&self) {
+        if self.is_inherited() || self.closed.swap(true, SeqCst) {
+            return;
+        }
+        // More signals than anybody takes. There is room for them: each event has one.
+        let _ = rustix::io::write(&self.signals, &ENDLESS.to_ne_bytes());
+        self.sleepers.wake();
+    }
+
+    fn check_open(&self) -> rustix::io::Result<()> {
+        if self.closed.load(SeqCst) { Err(rustix::io::Errno::IO) } else { Ok(()) }
     }
 
     /// How many events wait or come late.
@@ -225,9 +249,9 @@ impl<K: Copy + PartialEq> EventQueue<K> {
         each.collect()
     }
 
-    /// Whether there is none to take.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.raised.lock().waiting.is_empty()
+    /// Whether who wants one has to wait: there is none to take, and one may come.
+    pub(crate) fn has_to_come(&self) -> bool {
+        !self.closed.load(SeqCst) && self.raised.lock().waiting.is_empty()
     }
 
     /// Whether a reader waits until there is an event.
@@ -244,6 +268,12 @@ impl<K: Copy + PartialEq> EventQueue<K> {
     /// It sleeps no more.
     pub(crate) fn remove_sleeper(&self) {
         self.sleepers.count.fetch_sub(1, SeqCst);
+    }
+
+    /// Whether a thread sleeps so.
+    #[cfg(test)]
+    pub(crate) fn has_sleepers(&self) -> bool {
+        self.sleepers.count.load(SeqCst) > 0
     }
 
     /// Makes the background thread look for the work that its sleepers would have done.
@@ -474,6 +504,25 @@ mod tests {
         }
         let taken = std::iter::from_fn(|| queue.take().ok()).count();
         assert_eq!((taken, room()), (4000, before));
+    }
+
+    /// Rule: AE-09
+    #[test]
+    fn after_the_last_event_everybody_who_waits_has_an_error() {
+        let queue = Arc::new(EventQueue::new().expect("a queue"));
+        let source = queue.attach(1, KINDS).unwrap();
+        let waits = std::thread::spawn({
+            let queue = queue.clone();
+            move || [(); 2].map(|()| queue.take().map_err(|error| error.raw_os_error()))
+        });
+        source.raise(AsyncEvent::PortError);
+        queue.close();
+        let told = waits.join().expect("no panic");
+        assert_eq!(told, [Ok((AsyncEvent::PortError, 1)), Err(Some(libc::EIO))]);
+        drop(source);
+        assert!(is_readable(&queue) && !queue.has_to_come());
+        let error = || queue.take_at_once().expect_err("there is none").raw_os_error();
+        assert_eq!([error(), error()], [Some(libc::EIO); 2]);
     }
 
     /// Under the lock there is one signal for each event, and none for those that have gone. Otherwise a thread that is

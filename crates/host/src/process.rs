@@ -121,6 +121,7 @@ impl ForkHandler for Adapter {
         device.process().held_back().inspect(HeldBackHere::end);
         let holders = device.work.deadlines.take_holders();
         holders.into_iter().for_each(|holder| holder.end_period(clock::steady()));
+        device.close_channels();
         device.depart();
         device.port().close();
         device.port_events().raise(AsyncEvent::DeviceFatal);
@@ -221,6 +222,37 @@ mod tests {
         assert!(!any_has_failed() && second.device().check().is_ok());
         open(0).close();
         second.close();
+    }
+
+    /// One waits at the descriptor, and one where peers could wake it.
+    ///
+    /// Rules: AE-09
+    #[test]
+    fn who_waits_at_a_completion_channel_hears_that_its_device_is_removed() {
+        if !alone(
+            "process::tests::who_waits_at_a_completion_channel_hears_that_its_device_is_removed",
+        ) {
+            return;
+        }
+        let adapter = Adapter::open(Options::default()).expect("a device opens");
+        let channels = [(); 2].map(|()| adapter.device().completion_events().expect("a channel"));
+        let errors = std::thread::scope(|scope| {
+            let at_descriptor = scope.spawn(|| channels[0].take().map(drop));
+            let asleep = scope.spawn(|| adapter.take_event(&channels[1]).map(drop));
+            while !channels[1].has_sleepers() {
+                std::thread::yield_now();
+            }
+            adapter.device().remove();
+            [at_descriptor, asleep].map(|waits| waits.join().expect("no panic").unwrap_err())
+        });
+        assert_eq!(errors.map(|error| error.raw_os_error()), [Some(libc::EIO); 2]);
+        let mut readable =
+            channels.each_ref().map(|it| PollFd::from_borrowed_fd(it.descriptor(), PollFlags::IN));
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        assert_eq!(poll(&mut readable, Some(&at_once)), Ok(2));
+        let late = adapter.device().completion_events().expect("a channel");
+        assert_eq!(late.take().unwrap_err().raw_os_error(), Some(libc::EIO));
+        adapter.close();
     }
 
     /// Rules: CM-46, DEVS-15

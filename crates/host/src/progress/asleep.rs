@@ -48,23 +48,23 @@ impl Adapter {
 
     /// False if it cannot sleep here. The caller then has to wait at the descriptor.
     fn sleep_until_event(&self, channel: &Arc<Channel>) -> io::Result<bool> {
-        if !channel.is_empty() {
+        if !channel.has_to_come() {
             return Ok(true);
         }
         let header = self.device().process().segment().header();
         let mut slept = Ok(());
-        while slept.is_ok() && channel.is_empty() {
+        while slept.is_ok() && channel.has_to_come() {
             let wake_ups = header.wake_ups();
             if !self.arm(Wakeup::Sleeper) || !Asleep::begin(channel) {
                 break;
             }
-            if channel.is_empty() {
+            if channel.has_to_come() {
                 slept = cancelled_at_once(|| header.sleep(wake_ups));
             }
             Asleep::end();
         }
         self.arm(Wakeup::Pipe);
-        slept.map_err(io::Error::from).map(|()| !channel.is_empty())
+        slept.map_err(io::Error::from).map(|()| !channel.has_to_come())
     }
 
     /// Makes peers wake this process in this way from now on, and takes messages that came before. False if the device

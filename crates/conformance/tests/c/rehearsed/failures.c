@@ -4,6 +4,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -403,6 +405,43 @@ static void reuses_granted(int wrong)
 	exit(is_late);
 }
 
+static struct ibv_comp_channel *slept_at;
+
+static void *sleeps(void *nothing)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	/* Nothing is armed, so no event comes. */
+	CHECK(ibv_get_cq_event(slept_at, &cq, &context) == -1 && errno == EIO);
+	return nothing;
+}
+
+/* Waits for an event when the device is removed, and writes down that it has heard of it, as who polls the descriptor does. */
+static void tell_removal(const char *path)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	FILE *list = fopen(path, "w");
+	struct pollfd polled;
+	struct ibv_cq *cq;
+	void *context;
+	pthread_t thread;
+
+	CHECK(list && (slept_at = ibv_create_comp_channel(pair.context)));
+	CHECK((cq = ibv_create_cq(pair.context, 1, NULL, slept_at, 0)));
+	CHECK(!pthread_create(&thread, NULL, sleeps, NULL));
+	if (try_write(&pair, 1, IBV_SEND_SIGNALED)) {
+		CHECK(!pthread_join(thread, NULL));
+		polled = (struct pollfd){.fd = slept_at->fd, .events = POLLIN};
+		CHECK(poll(&polled, 1, -1) == 1 && polled.revents);
+		CHECK(!fcntl(slept_at->fd, F_SETFL, O_NONBLOCK));
+		CHECK(ibv_get_cq_event(slept_at, &cq, &context) == -1 && errno == EIO);
+		CHECK(fprintf(list, "heard\n") > 0);
+		CHECK(!fclose(list));
+	}
+	exit(0);
+}
+
 static const struct mistake mistakes[] = {
 	{"frees-twice", frees_twice},
 	{"waits-for-success", waits_for_success},
@@ -417,6 +456,8 @@ int main(int argc, char **argv)
 	if (argc == 4 && !strcmp(argv[1], "tell")) {
 		if (!strcmp(argv[2], "register"))
 			tell_register(argv[3]);
+		else if (!strcmp(argv[2], "removal"))
+			tell_removal(argv[3]);
 		else
 			tell(argv[2], argv[3]);
 		return 0;

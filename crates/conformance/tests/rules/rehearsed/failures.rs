@@ -181,3 +181,9 @@ fn a_buffer_is_in_other_use_when_a_read_comes() {
 fn memory_is_in_other_use_when_a_write_comes() {
     is_shown_by(&PROGRAM.1, "reuses-granted", Provocation::StuckWork, "60");
 }
+
+/// Rules: REH-81, AE-09
+#[test]
+fn a_thread_that_waits_for_an_event_hears_of_a_device_that_is_removed() {
+    is_told("removal", "removed-devices:0.0.0", &["heard"]);
+}
