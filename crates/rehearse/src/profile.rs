@@ -217,6 +217,11 @@ mod tests {
             assert_eq!(has(SharedReceives), profile.most.shared_queues != Some(0), "{name}");
             assert_eq!(has(Multicast), profile.most.multicast_groups != Some(0), "{name}");
             assert!(has(SharedReceives) || !has(TagMatching) && !has(SharedResize), "{name}");
+            // Bits of `device_cap_flags_ex` that say the same.
+            for (bit, feature) in [(13, SharedResize), (20, Xrc), (38, Flushes), (40, AtomicWrites)]
+            {
+                assert_eq!(has(feature), profile.flags & 1 << bit != 0, "{name}: {feature:?}");
+            }
         }
         assert_eq!(Profile::named("transom"), None);
     }
