@@ -123,7 +123,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
     // SAFETY: so many were just written.
     let given = unsafe { std::slice::from_raw_parts_mut(wc, count) };
     // SAFETY: the struct of a living queue.
-    let number = unsafe { (*cq).handle };
+    let number = rehearsal::number_of(unsafe { (*cq).handle });
     given.iter_mut().for_each(|completion| poison(queue, number, completion));
     count as c_int
 }
@@ -171,7 +171,8 @@ unsafe fn has_shown(cq: *mut ibv_cq_ex, answer: c_int, told: u64) {
     match unsafe { cq::of(cq.cast()) } {
         // SAFETY: it is this thread's turn, so nobody else reads or writes the current completion.
         Some(queue) if answer == 0 => unsafe {
-            poison(queue, (*cq).handle, &mut (*queue.poller.current.get()).wc);
+            let number = rehearsal::number_of((*cq).handle);
+            poison(queue, number, &mut (*queue.poller.current.get()).wc);
         },
         Some(queue) if answer == libc::ENOENT => has_seen_all(queue, told),
         _ => {}
@@ -188,7 +189,7 @@ unsafe fn hides(cq: *mut ibv_cq, kinds: &[Provocation]) -> Option<Provocation> {
     // SAFETY: by the contract of this function.
     let queue = unsafe { cq::of(cq) }?;
     // SAFETY: the struct of a living queue.
-    let number = unsafe { (*cq).handle };
+    let number = rehearsal::number_of(unsafe { (*cq).handle });
     queue.adapter.progress();
     if kinds.is_empty() || queue.cq.outlook().completions == 0 {
         return None;
@@ -286,13 +287,14 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
         queue.adapter.progress();
         let mut polled = polled.lock();
         // SAFETY: the struct of a living queue.
-        let (number, has_channel) = unsafe { ((*cq).handle, !(*cq).channel.is_null()) };
+        let (handle, has_channel) = unsafe { ((*cq).handle, !(*cq).channel.is_null()) };
         if has_channel {
             polled.armed();
         }
         if queue.cq.outlook().completions > 0 {
             let nth = polled.armed_late;
             polled.armed_late += 1;
+            let number = rehearsal::number_of(handle);
             if rehearsal.provokes(Provocation::SilentArming, number, nth).is_some() {
                 queue.cq.take_as_told();
             }

@@ -136,6 +136,21 @@ pub fn scattered() -> Option<u16> {
     rehearsal.provokes(Provocation::ScatteredNumbers, 0, nth)?;
     Some(rehearsal.decisions.number(Provocation::ScatteredNumbers, nth) as u16)
 }
+/// The L_Key of a new region.
+pub fn new_l_key(key: u32) -> u32 {
+    if on().is_some()
+        && let Some(differ) = NO_L_KEY_YET.lock().take()
+    {
+        differ.note();
+    }
+    l_key(key)
+}
+
+/// The number of an object in its process, by its handle. Handles count up from 1, and none comes again.
+pub fn number_of(handle: u32) -> u32 {
+    handle.wrapping_sub(1)
+}
+
 
 impl Rehearsal {
     fn join(directory: &Path) -> io::Result<Self> {

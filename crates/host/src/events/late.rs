@@ -46,9 +46,9 @@ impl MayBeLate for CompletionEvent {
         0
     }
 
-    /// The completion queue, by its handle.
+    /// The completion queue. It is named by its handle.
     fn object(_: u32, id: u64) -> u32 {
-        id as u32
+        rehearsal::number_of(id as u32)
     }
 }
 

@@ -298,6 +298,8 @@ fn a_report_for_programs_has_each_run_the_failure_and_the_counts() {
     assert_eq!((&failure["seed"], &failure["cut"]), (&failed["seed"], &json!("places")));
     let place = failure["places"][0]["place"].as_str().expect("a place");
     assert_eq!(failure["places"][0]["provocation"], "single-completions");
+    // The program has one completion queue, and numbers begin at 0.
+    assert!(place.starts_with("single-completions:0.0."), "{place}");
     let again = failure["again"].as_str().expect("a command");
     assert!(again.contains(&format!(" --at {place} -- ")), "{again}");
     let counts: Vec<_> =
