@@ -43,6 +43,8 @@ pub struct Engine {
     early: VecDeque<Early>,
     /// The outcomes of these requests.
     answered: VecDeque<Answered>,
+    /// See [`Engine::has_refused_early`].
+    has_refused_early: bool,
     /// Requests that waited for a program and were displaced by others.
     displaced: Vec<CommId>,
     shared: Shared,
@@ -176,6 +178,7 @@ impl Engine {
             lingering: BTreeMap::new(),
             early: VecDeque::new(),
             answered: VecDeque::new(),
+            has_refused_early: false,
             displaced: Vec::new(),
             shared: Shared::new(config),
         }

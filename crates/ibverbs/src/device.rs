@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use transom_abi::*;
 use transom_host::{Limits, Options};
 use transom_system::addresses::{Address, Addresses, GID_TABLE};
-use transom_system::{node_guid, system_image_guid};
+use transom_system::{node_guid, rehearsal, system_image_guid};
 use transom_thread::set_errno;
 
 use crate::context::Context;
@@ -341,6 +341,7 @@ pub(crate) unsafe fn port_of(context: *mut ibv_context, port: u8) -> Result<ibv_
     let ours = unsafe { Context::of(context) }.filter(|_| port == 1).ok_or(libc::EINVAL)?;
     let described = description(ours.device().options().number);
     let mut full = port_attributes(described, &ours.device().port().addresses());
+    rehearsal::small_mtu().inspect(|it| it.note());
     if ours.device().port().outages().is_down() {
         (full.state, full.phys_state) = (IBV_PORT_DOWN, DISABLED);
     }

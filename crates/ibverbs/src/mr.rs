@@ -164,7 +164,7 @@ pub(crate) fn enter(
         addr,
         length: region.registration().length as usize,
         handle: 0,
-        lkey: rehearsal::l_key(key),
+        lkey: rehearsal::new_l_key(key),
         rkey: if matches!(region.backing(), Backing::Null) { 0 } else { key },
     };
     let device = pd.domain.device().clone();

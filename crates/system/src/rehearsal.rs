@@ -10,11 +10,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Once, OnceLock};
 
+use parking_lot::Mutex;
 use transom_rehearse::{Decisions, Order, Place, Plan, Profile, Provocation};
 use transom_thread::uncancelled;
 
@@ -43,8 +44,32 @@ pub struct Rehearsal {
     file: PathBuf,
     /// How many provocations of each kind there were, in the order of [`Provocation::ALL`].
     provoked: Box<[AtomicU64]>,
-    /// The most that a packet of the port has, with its headers.
-    mtu: OnceLock<u32>,
+}
+
+/// Something that was decided once and lasts. It is written down when it first makes a difference to the program.
+#[derive(Debug)]
+pub struct Lasting {
+    place: Place,
+    is_told: AtomicBool,
+}
+
+impl Lasting {
+    /// It makes a difference.
+    #[inline]
+    pub fn note(&self) {
+        if !self.is_told.load(Relaxed) {
+            self.note_first();
+        }
+    }
+
+    #[cold]
+    fn note_first(&self) {
+        if let Some(rehearsal) = on()
+            && !self.is_told.swap(true, Relaxed)
+        {
+            rehearsal.write(&self.place);
+        }
+    }
 }
 
 /// The rehearsal of this process, or null. Every request asks, so it is one load.
@@ -92,6 +117,8 @@ pub fn comes_again() -> bool {
 
 /// By which bits the L_Keys of this process differ from the keys of its table.
 static L_KEYS: AtomicU32 = AtomicU32::new(0);
+/// That they do, for as long as no region has one.
+static NO_L_KEY_YET: Mutex<Option<Lasting>> = Mutex::new(None);
 
 /// The bits by which they differ in a rehearsal. A key gets to the one that differs by them 128 regions later.
 const DIFFERENCE: u32 = 0x80;
@@ -99,43 +126,16 @@ const DIFFERENCE: u32 = 0x80;
 /// A key table is about to be made. Returns by which bits its L_Keys differ from its keys, from now on.
 pub fn choose_l_keys() -> u32 {
     static ASKED: AtomicU64 = AtomicU64::new(0);
-    let differ = on().is_some_and(|rehearsal| {
+    let differ = on().and_then(|rehearsal| {
         let nth = ASKED.fetch_add(1, Relaxed);
-        rehearsal.provokes(Provocation::DifferentKeys, 0, nth).is_some()
+        rehearsal.lasting(Provocation::DifferentKeys, nth)
     });
-    let difference = if differ { DIFFERENCE } else { 0 };
+    let difference = if differ.is_some() { DIFFERENCE } else { 0 };
+    *NO_L_KEY_YET.lock() = differ;
     L_KEYS.store(difference, Relaxed);
     difference
 }
 
-/// The L_Key that stands for a key, or the key that an L_Key stands for.
-#[inline]
-pub fn l_key(key: u32) -> u32 {
-    key ^ L_KEYS.load(Relaxed)
-}
-
-/// The most bytes that a packet of the port may have, with its headers.
-pub fn most_mtu() -> u32 {
-    on().map_or(u32::MAX, |rehearsal| {
-        *rehearsal.mtu.get_or_init(|| {
-            let small = rehearsal.provokes(Provocation::SmallMtu, 0, 0);
-            small.map_or(u32::MAX, |_| ETHERNET)
-        })
-    })
-}
-
-/// The MTU of an Ethernet.
-const ETHERNET: u32 = 1500;
-
-/// Where to look for the number of a new queue pair, if numbers do not count up. It is the same in each process, because
-/// queue pairs of two hosts may have the same number.
-pub fn scattered() -> Option<u16> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let rehearsal = on()?;
-    let nth = MADE.fetch_add(1, Relaxed);
-    rehearsal.provokes(Provocation::ScatteredNumbers, 0, nth)?;
-    Some(rehearsal.decisions.number(Provocation::ScatteredNumbers, nth) as u16)
-}
 /// The L_Key of a new region.
 pub fn new_l_key(key: u32) -> u32 {
     if on().is_some()
@@ -151,6 +151,36 @@ pub fn number_of(handle: u32) -> u32 {
     handle.wrapping_sub(1)
 }
 
+/// The L_Key that stands for a key, or the key that an L_Key stands for.
+#[inline]
+pub fn l_key(key: u32) -> u32 {
+    key ^ L_KEYS.load(Relaxed)
+}
+
+/// The most bytes that a packet of the port may have, with its headers.
+pub fn most_mtu() -> u32 {
+    small_mtu().map_or(u32::MAX, |_| ETHERNET)
+}
+
+/// That the MTU is small: note it where the program hears of it.
+pub fn small_mtu() -> Option<&'static Lasting> {
+    static SMALL: OnceLock<Option<Lasting>> = OnceLock::new();
+    let rehearsal = on()?;
+    SMALL.get_or_init(|| rehearsal.lasting(Provocation::SmallMtu, 0)).as_ref()
+}
+
+/// The MTU of an Ethernet.
+const ETHERNET: u32 = 1500;
+
+/// Where to look for the number of a new queue pair, if numbers do not count up. It is the same in each process, because
+/// queue pairs of two hosts may have the same number.
+pub fn scattered() -> Option<u16> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let rehearsal = on()?;
+    let nth = MADE.fetch_add(1, Relaxed);
+    rehearsal.provokes(Provocation::ScatteredNumbers, 0, nth)?;
+    Some(rehearsal.decisions.number(Provocation::ScatteredNumbers, nth) as u16)
+}
 
 impl Rehearsal {
     fn join(directory: &Path) -> io::Result<Self> {
@@ -170,7 +200,7 @@ impl Rehearsal {
         let (process, file) = taken.unwrap_or_else(none_left)?;
         let provoked = Provocation::ALL.iter().map(|_| AtomicU64::new(0)).collect();
         let (profile, order, decisions) = (plan.profile, plan.order, plan.decisions());
-        Ok(Self { profile, order, decisions, process, file, provoked, mtu: OnceLock::new() })
+        Ok(Self { profile, order, decisions, process, file, provoked })
     }
 
     /// The adapter that the device stands for.
@@ -203,6 +233,13 @@ impl Rehearsal {
         let number = self.decisions.provokes(&place)?;
         self.write(&place);
         Some(number)
+    }
+
+    /// As [`Self::provokes`] of the whole process, for what makes no difference yet.
+    pub fn lasting(&self, provocation: Provocation, nth: u64) -> Option<Lasting> {
+        let place = Place { provocation, process: self.process, object: 0, nth };
+        self.decisions.provokes(&place)?;
+        Some(Lasting { place, is_told: AtomicBool::new(false) })
     }
 
     fn write(&self, place: &Place) {

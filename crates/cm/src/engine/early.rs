@@ -42,6 +42,11 @@ impl Engine {
         self.answered.pop_front()
     }
 
+    /// Whether a request was refused that would have waited, if requests did.
+    pub fn has_refused_early(&self) -> bool {
+        self.has_refused_early
+    }
+
     /// Nobody listens on the service of a request. It waits if somebody may listen soon; otherwise it is refused.
     pub(super) fn nobody_listens(
         &mut self,
@@ -55,8 +60,11 @@ impl Engine {
         if self.early.iter().any(is_same) {
             return Handled::Waits;
         }
-        let has_room = self.shared.config.waits && self.early.len() < AT_MOST;
-        if !has_room || !self.may_listen(service, host) {
+        if !self.may_listen(service, host) {
+            return self.refuse_service(arrival, &request);
+        }
+        self.has_refused_early |= !self.shared.config.waits;
+        if !self.shared.config.waits || self.early.len() >= AT_MOST {
             return self.refuse_service(arrival, &request);
         }
         let until = now.saturating_add(WAIT);

@@ -85,7 +85,7 @@ impl Manager {
         let node = transom_system::node_guid(0);
         let mut config = Config::new(slot, node, u128::from_ne_bytes(seed));
         config.flush = true;
-        config.waits = !rehearsed::refuses_early();
+        config.waits = rehearsed::refuses_early().is_none();
         if let Some(milliseconds) = device.options().connect_timeout {
             config.timing = Timing::giving_up_after(milliseconds);
         }
@@ -251,6 +251,9 @@ impl Manager {
 
     fn handle_in_time(&mut self, datagram: &ManagementDatagram, now: u64) {
         let handled = self.engine.handle(now, arrival(datagram), &datagram.mad, &mut self.ports);
+        if self.engine.has_refused_early() {
+            rehearsed::refuses_early().inspect(|it| it.note());
+        }
         self.note(datagram, handled);
     }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::OnceLock;
 
 use transom_cm::refused::Errno;
 use transom_cm::{ConnectionState, Happened, Route};
 use transom_net::management::ManagementDatagram;
 use transom_rehearse::Provocation;
-use transom_system::rehearsal;
+use transom_system::rehearsal::{self, Lasting};
 use transom_wire::cm::{CommId, Mad, Message, Receiver};
 
 use super::gone::Gone;
@@ -79,11 +80,11 @@ struct Id {
     is_unconfirmed: bool,
 }
 
-/// Whether requests do not wait for a listener.
-pub(super) fn refuses_early() -> bool {
-    rehearsal::on().is_some_and(|rehearsal| {
-        rehearsal.provokes(Provocation::RefusedEarlyRequests, 0, 0).is_some()
-    })
+/// That requests do not wait for a listener. Note it when one is refused.
+pub(super) fn refuses_early() -> Option<&'static Lasting> {
+    static REFUSES: OnceLock<Option<Lasting>> = OnceLock::new();
+    let rehearsal = rehearsal::on()?;
+    REFUSES.get_or_init(|| rehearsal.lasting(Provocation::RefusedEarlyRequests, 0)).as_ref()
 }
 
 impl Rehearsed {

@@ -6,6 +6,7 @@ use transom_cm::refused::Errno;
 use transom_cm::{Refused, Route};
 use transom_net::DevicePort;
 use transom_system::addresses::{Addresses, gid};
+use transom_system::rehearsal;
 use transom_wire::cm::PathMtu;
 use transom_wire::packet::PORT;
 
@@ -80,6 +81,7 @@ fn to_itself(addresses: &Addresses, loopback: IpAddr) -> Result<Route, Errno> {
 
 fn route(source: IpAddr, destination: IpAddr, index: usize, bytes: u32) -> Result<Route, Errno> {
     let gid_index = u8::try_from(index).map_err(|_| Errno::ENODEV)?;
+    rehearsal::small_mtu().inspect(|it| it.note());
     Ok(Route { source, destination, gid_index, mtu: mtu(bytes), traffic_class: 0 })
 }
 

@@ -8,6 +8,7 @@ use transom_host::Limits;
 use transom_host::objects::{ModifyFailure, QpAttributes, QueuePair};
 use transom_system::addresses::{Addresses, path_mtu};
 use transom_system::registry::CallFault;
+use transom_system::rehearsal;
 
 use super::{QPS, Told};
 use crate::ah;
@@ -144,6 +145,7 @@ fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttr
     };
     let most = device::mtu_code(path_mtu(u32::MAX));
     if mask.contains(Mask::PATH_MTU) && attr.path_mtu > most && most < IBV_MTU_4096 {
+        rehearsal::small_mtu().inspect(|it| it.note());
         return Err(Wrong::too_much("path_mtu", attr.path_mtu.into(), most.into(), "REH-28"));
     }
     let destination = match mask.contains(Mask::AV) {

@@ -164,7 +164,20 @@ static void registers_nothing(int wrong)
 	end_pair(&pair);
 }
 
+/* Opens the device and closes it. It has no wrong form. */
+static void only_opens(int wrong)
+{
+	struct ibv_device **devices = ibv_get_device_list(NULL);
+	struct ibv_context *context;
+
+	(void)wrong;
+	CHECK(devices && devices[0] && (context = ibv_open_device(devices[0])));
+	ibv_free_device_list(devices);
+	CHECK(!ibv_close_device(context));
+}
+
 static const struct mistake mistakes[] = {
+	{"only-opens", only_opens},
 	{"tells-its-own-key", tells_its_own_key},
 	{"names-it-by-the-peers-key", names_it_by_the_peers_key},
 	{"reads-the-windows-key", reads_the_windows_key},

@@ -71,6 +71,11 @@ fn every_event_of_a_connection_is_taken_for_its_end() {
 #[test]
 fn a_request_is_expected_to_wait_for_its_listener() {
     is_shown_by(&PROGRAM.1, "connects-early", Provocation::RefusedEarlyRequests, "2");
+    // Where nothing is refused, nothing is counted.
+    let only = ["--only", "refused-early-requests", "--runs", "2"];
+    let (status, printed) = rehearse(&only, &[&PROGRAM.1, "connects-early", "right"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    assert!(printed.complaints.contains("Never exercised: refused-early-requests."), "{printed:?}");
 }
 
 /// Rule: REH-33

@@ -3,10 +3,11 @@
 use std::sync::LazyLock;
 
 use transom_conformance::c_programs::compile;
+use transom_conformance::explained::on_one_line;
 use transom_conformance::processes::Scratch;
 use transom_rehearse::Provocation;
 
-use super::command::is_shown_by;
+use super::command::{is_shown_by, rehearse};
 
 static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
     let scratch = Scratch::new("rehearsed-mercies");
@@ -59,4 +60,16 @@ fn queue_pairs_are_expected_to_be_numbered_one_by_one() {
 #[test]
 fn a_region_of_nothing_is_expected() {
     is_shown("registers-nothing", Provocation::RefusedEmptyRegions);
+}
+
+/// What a program neither meets nor hears of is not counted.
+///
+/// Rules: REH-26, REH-28, REH-44
+#[test]
+fn a_program_that_only_opens_the_device_has_exercised_no_mercy() {
+    let options = ["--only", "different-keys,small-mtu", "--runs", "2"];
+    let (status, printed) = rehearse(&options, &[&PROGRAM.1, "only-opens", "right"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let said = on_one_line(&printed.complaints);
+    assert!(said.contains("Never exercised: different-keys, small-mtu."), "{printed:?}");
 }

@@ -21,7 +21,7 @@ use transom_device::queue::{Address, Body, Completion, Datagram, Receive, Sge, S
 use transom_net::{Gather, Scatter, Where};
 use transom_system::addresses::is_multicast;
 use transom_system::traffic::Way;
-use transom_system::{clock, sanitizers, tools};
+use transom_system::{clock, rehearsal, sanitizers, tools};
 use transom_wire::Psn;
 
 use super::{QpReceives, QueuePair};
@@ -239,6 +239,7 @@ impl Process for At<'_> {
     }
 
     fn datagram_limit(&self, to: &Address) -> u64 {
+        rehearsal::small_mtu().inspect(|it| it.note());
         self.qp.device.port().datagram_limit(to)
     }
 
