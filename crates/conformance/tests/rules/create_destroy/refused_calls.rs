@@ -76,10 +76,10 @@ fn a_device_that_was_closed_is_no_process_that_has_ended() {
         printed.lines().find(|line| line.contains(&wanted)).expect("it was refused").to_owned()
     };
     let open = told();
-    assert!(open.contains("\"alive\":true,\"device\":\"open\""), "{open}");
+    assert!(open.contains("\"device_state\":\"open\""), "{open}");
     end.close();
     let closed = told();
-    assert!(closed.contains("\"alive\":false,\"device\":\"closed\""), "{closed}");
+    assert!(closed.contains("\"device_state\":\"closed\""), "{closed}");
     let printed = on_one_line(&explain(&[]));
     let (before, _) = printed.split_once(&wanted).expect("it is told to people too");
     let whose = before.rsplit(" ago) ").next().expect("the time comes before it");
