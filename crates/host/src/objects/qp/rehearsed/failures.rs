@@ -93,11 +93,11 @@ impl QueuePair {
         if cx.summary.gate().state != QpState::Rts || requester.is_meant_to_fail() {
             return None;
         }
-        let mut ways = ways(self.config.service, request, requester);
-        if ways.is_empty() {
+        if matches!(request.op, SendOp::Unsupported) {
             return None;
         }
         let number = rehearsed.provokes(Provocation::FailedRequests, before.all)?;
+        let mut ways = ways(self.config.service, request, requester);
         let way = ways.swap_remove((number % ways.len() as u64) as usize);
         Some((way, number >> 8))
     }
@@ -134,7 +134,7 @@ impl QueuePair {
     }
 }
 
-/// The ways in which a request may fail.
+/// The ways in which a request may fail: one at least, if it is supported.
 fn ways(service: Service, request: &SendRequest<'_>, requester: &Requester) -> Vec<Way> {
     let ends = |status| Way::Ends(Ending { status, is_carried_out: false });
     let body = match request.op {
