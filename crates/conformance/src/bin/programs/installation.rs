@@ -15,6 +15,7 @@ pub(crate) const DEVICE: &str = "transom0";
 
 const SOCKETS: &str = "librspreload.so";
 const FREED: &str = "libtransom_freed.so";
+const MALLOC: &str = "libtransom_malloc.so";
 
 /// The libraries, in a folder that every user can read.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Installation {
             std::fs::rename(&copy, copy.with_file_name(format!("{name}.1")))
                 .map_err(|error| format!("{}: {error}", copy.display()))?;
         }
-        for name in [SOCKETS, FREED] {
+        for name in [SOCKETS, FREED, MALLOC] {
             scratch.take(&folder_of(target, profile).join(name));
         }
         Ok(Self { scratch, target: target.to_owned(), profile, built: RefCell::default() })
@@ -59,6 +60,11 @@ impl Installation {
     /// The library that tells a check what memory a program gives back, when it is preloaded.
     pub(crate) fn freed_library(&self) -> PathBuf {
         self.folder().join(FREED)
+    }
+
+    /// The library that shares a program's allocations with its peers when it is preloaded.
+    pub(crate) fn malloc_library(&self) -> PathBuf {
+        self.folder().join(MALLOC)
     }
 
     /// A program of a Debian package that will find our library.

@@ -1,8 +1,9 @@
 //! `programs rehearsed-speed`: perftest under `transom check` and under `transom rehearse`, beside plain runs. A rehearsal
 //! has all moments and mercies here but those of placement, and no failures, after which perftest would end.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use transom_conformance::processes::Scratch;
@@ -18,8 +19,15 @@ use crate::table::{Form, Report, Row, Style, Verdict};
 static FORM: Form = Form {
     script: "rehearsed-speed",
     title: "perftest over RC under `transom check` and `transom rehearse`, as a share of a plain run's speed",
-    subject: &[("tool", 34)],
-    figures: &[("run", 14), ("check", 14), ("rehearse", 14), ("share", 6), ("target", 26)],
+    subject: &[("tool", 34), ("memory", 8)],
+    figures: &[
+        ("run", 14),
+        ("check", 14),
+        ("share", 6),
+        ("rehearse", 14),
+        ("share", 6),
+        ("target", 26),
+    ],
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -47,13 +55,21 @@ enum Way {
     Rehearse,
 }
 
+/// Whether the program's memory is shared, as under `transom run`, or private.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    Shared,
+    Private,
+}
+
 /// Measures. It reports a missed target, but that is not a failure, because other programs may be the cause.
 pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, String> {
     let mut report = Report::begin(&FORM, style);
-    for tool in TOOLS {
-        let measured = medians(installation, tool);
+    let all = TOOLS.iter().flat_map(|tool| [Memory::Shared, Memory::Private].map(|it| (tool, it)));
+    for (tool, memory) in all {
+        let measured = medians(installation, tool, memory);
         report.add(Row {
-            subject: vec![tool.into()],
+            subject: vec![(*tool).into(), format!("{memory:?}").to_lowercase()],
             figures: measured.as_ref().map(|medians| figures(tool, *medians)).unwrap_or_default(),
             verdict: Verdict::of(measured.err()),
         });
@@ -63,11 +79,11 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
 
 /// The medians of a tool: a plain run's, that of a check, and that of rehearsals. They take turns, so that all have the
 /// same machine.
-fn medians(installation: &Installation, tool: &str) -> Result<[f64; 3], String> {
+fn medians(installation: &Installation, tool: &str, memory: Memory) -> Result<[f64; 3], String> {
     let mut values = [const { Vec::new() }; 3];
     for seed in 1..=RUNS {
         for (way, values) in [Way::Run, Way::Check, Way::Rehearse].into_iter().zip(&mut values) {
-            values.push(once(installation, tool, way, seed)?);
+            values.push(once(installation, tool, memory, way, seed)?);
         }
     }
     Ok(values.map(|mut values| {
@@ -76,16 +92,25 @@ fn medians(installation: &Installation, tool: &str) -> Result<[f64; 3], String> 
     }))
 }
 
-fn once(installation: &Installation, tool: &str, way: Way, seed: u64) -> Result<f64, String> {
+fn once(
+    installation: &Installation,
+    tool: &str,
+    memory: Memory,
+    way: Way,
+    seed: u64,
+) -> Result<f64, String> {
     let measure = if tool.contains("_bw") { Measure::Bandwidth } else { Measure::Latency };
     let (name, arguments) = tool.split_once(' ').expect("a tool and its arguments");
     let arguments: Vec<&str> = arguments.split_whitespace().collect();
     let scratch = Scratch::new("rehearsed-speed");
     let (findings, plans) = (scratch.path().join("findings"), scratch.path().join("plans"));
-    let freed = installation.freed_library();
-    let mut environment: Vec<(&str, &Path)> = Vec::new();
+    let malloc = (memory == Memory::Shared).then(|| installation.malloc_library());
+    let freed = (way != Way::Run).then(|| installation.freed_library());
+    let preloaded: Vec<_> = malloc.into_iter().chain(freed).map(PathBuf::into_os_string).collect();
+    let preloaded = PathBuf::from(preloaded.join(OsStr::new(":")));
+    let mut environment: Vec<(&str, &Path)> = vec![("LD_PRELOAD", &preloaded)];
     if way != Way::Run {
-        environment.extend([(CHECK.name, &*findings), ("LD_PRELOAD", &*freed)]);
+        environment.push((CHECK.name, &findings));
     }
     if way == Way::Rehearse {
         environment.push((REHEARSE.name, &plans));
@@ -107,15 +132,17 @@ fn plan(seed: u64) -> Plan {
 
 /// The cells of a row.
 fn figures(tool: &str, medians: [f64; 3]) -> Vec<String> {
-    let [run, _, rehearse] = medians;
+    let [run, check, rehearse] = medians;
     let is_rate = tool.contains("_bw");
-    let share = if is_rate { rehearse / run } else { run / rehearse };
+    let share = |it: f64| if is_rate { it / run } else { run / it };
     let unit = if is_rate { "MiB/s" } else { "us" };
-    let said = medians.map(|it| format!("{it:.2} {unit}"));
-    let target = match (is_rate, share >= TARGET) {
-        (false, _) => String::new(),
-        (true, true) => "met: a third".to_owned(),
-        (true, false) => "MISSED: a third".to_owned(),
+    let target = match (is_rate, share(rehearse) >= TARGET) {
+        (false, _) => "",
+        (true, true) => "met: a third",
+        (true, false) => "MISSED: a third",
     };
-    said.into_iter().chain([format!("{share:.2}"), target]).collect()
+    let said = |it: f64| format!("{it:.2} {unit}");
+    let shared = |it: f64| format!("{:.2}", share(it));
+    [said(run), said(check), shared(check), said(rehearse), shared(rehearse), target.to_owned()]
+        .into()
 }
