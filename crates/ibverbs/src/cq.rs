@@ -300,7 +300,18 @@ pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Option<&'a Queue> {
     unsafe { trusted::<ibv_cq_ex, Queue>(cq.cast()) }
 }
 
-/// The same. `EIO` if its device has failed.
+/// The program hears that all completions of a queue are there. A rehearsal does not hide them then.
+///
+/// # Safety
+/// `cq` is null or live.
+pub(crate) unsafe fn all_are_there(cq: *mut ibv_cq) {
+    // SAFETY: by the contract of this function.
+    let queue = unsafe { of(cq) };
+    let polled = queue.and_then(|queue| queue.polled.as_ref());
+    polled.into_iter().for_each(|polled| polled.lock().promised());
+}
+
+/// As [`of`]. `EIO` if its device has failed.
 ///
 /// # Safety
 /// As [`of`].

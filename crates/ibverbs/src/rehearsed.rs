@@ -229,15 +229,13 @@ pub(crate) unsafe fn event_taken(event: ibv_event_type, qp: *mut ibv_qp) {
         return;
     }
     // SAFETY: by the contract of this function. A queue pair keeps its completion queues.
-    let queue = unsafe {
+    unsafe {
         match event {
-            IBV_EVENT_QP_LAST_WQE_REACHED => cq::of((*qp).recv_cq),
-            IBV_EVENT_SQ_DRAINED => cq::of((*qp).send_cq),
-            _ => None,
+            IBV_EVENT_QP_LAST_WQE_REACHED => cq::all_are_there((*qp).recv_cq),
+            IBV_EVENT_SQ_DRAINED => cq::all_are_there((*qp).send_cq),
+            _ => {}
         }
-    };
-    let polled = queue.and_then(|queue| queue.polled.as_ref());
-    polled.into_iter().for_each(|polled| polled.lock().promised());
+    }
 }
 
 /// Fills the fields of a completion that mean nothing with rubbish (`ibv_poll_cq(3)`).

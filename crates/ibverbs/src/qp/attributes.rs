@@ -13,6 +13,7 @@ use transom_system::rehearsal;
 use super::{QPS, Told};
 use crate::ah;
 use crate::check;
+use crate::cq;
 use crate::device;
 use crate::entry::errno_of;
 use crate::rehearse;
@@ -205,6 +206,9 @@ pub unsafe extern "C" fn ibv_query_qp(
         let (attributes, draining) = pair.query();
         // SAFETY: as above.
         unsafe {
+            if attributes.state == QpState::Sqd && !draining {
+                cq::all_are_there(created.send_cq);
+            }
             if let Some(attr) = attr.as_mut() {
                 *attr = to_c(&attributes, draining, created.cap, &told);
                 rehearse::poison_attributes(&pair, attr, mask as u32);

@@ -173,11 +173,12 @@ static void drains_shared(int wrong)
 	end_pair(&pair);
 }
 
-/* Waits until a send queue is drained, and polls until the queue is empty: then nothing more comes. It has no wrong form. */
+/* Waits until a send queue is drained, by the event or by queries, and polls until the queue is empty: then nothing more comes. It has no wrong form. */
 static void drains_sent(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
-	struct ibv_qp_attr stop = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1}, go = {.qp_state = IBV_QPS_RTS};
+	struct ibv_qp_attr stop = {.qp_state = IBV_QPS_SQD}, go = {.qp_state = IBV_QPS_RTS}, is;
+	struct ibv_qp_init_attr init;
 	struct ibv_wc wc;
 
 	(void)wrong;
@@ -186,8 +187,15 @@ static void drains_sent(int wrong)
 
 		for (int i = 0; i < COUNT; i++)
 			CHECK(!try_write(&pair, SENDS + i, IBV_SEND_SIGNALED));
+		stop.en_sqd_async_notify = round % 2;
 		CHECK(!ibv_modify_qp(pair.ends[0], &stop, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
-		hear(pair.context, IBV_EVENT_SQ_DRAINED, pair.ends[0]);
+		if (round % 2) {
+			hear(pair.context, IBV_EVENT_SQ_DRAINED, pair.ends[0]);
+		} else {
+			do
+				CHECK(!ibv_query_qp(pair.ends[0], &is, IBV_QP_STATE, &init));
+			while (is.sq_draining);
+		}
 		while ((got = ibv_poll_cq(pair.cq, 1, &wc)))
 			all += got;
 		for (int i = 0; i < 100; i++)
