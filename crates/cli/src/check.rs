@@ -205,6 +205,14 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
         None => program.wait(watch.as_ref().map(Watch::descriptor), &mut look)?,
     };
     let reported = reports.end(&directory);
+    // Within another check, or a rehearsal, that command counts them too.
+    if let (Ok(findings), Some(outer)) = (&reported, CHECK.text()) {
+        let hands_on = args.error_exitcode != 0;
+        let handed = directory.hand_on(Path::new(&outer), |it| hands_on && findings.has(it));
+        if let Err(error) = handed {
+            layout::warn(format_args!("the command around this one hears of no finding: {error}"));
+        }
+    }
     if let (false, true, Some(explained)) =
         (status.success(), args.json.leaves_a_report(), &explained)
     {
@@ -229,23 +237,15 @@ pub(crate) struct Text {
     pub(crate) text: String,
 }
 
-/// The findings of a run.
-pub(crate) struct Texts {
-    pub(crate) findings: Vec<Text>,
-    /// How many processes opened a device.
-    pub(crate) opened: usize,
-}
-
 /// The findings in a directory that the user wants to see, for `transom rehearse`.
-pub(crate) fn texts(directory: &Directory, choice: &Choice) -> Result<Texts> {
+pub(crate) fn texts(directory: &Directory, choice: &Choice) -> Result<Vec<Text>> {
     let files = directory
         .files()
         .map_err(|error| Failure::new(format_args!("cannot read what was found: {error}")))?;
-    let opened = files.iter().filter(|records| records.contains(&Record::Opened)).count();
     // Looking up names takes longer than most runs. Notes are not wanted.
     let is_finding = |record: &Record| matches!(record, Record::Finding(it) if it.kind.gravity() == Gravity::Finding);
     if !files.iter().flatten().any(is_finding) {
-        return Ok(Texts { findings: Vec::new(), opened });
+        return Ok(Vec::new());
     }
     let found = Findings::of(files, choice, &mut Symbols::default());
     let (mut people, columns) = (Reporter::new(), layout::columns(io::stderr()));
@@ -255,8 +255,7 @@ pub(crate) fn texts(directory: &Directory, choice: &Choice) -> Result<Texts> {
         let text = String::from_utf8_lossy(&page.to).into_owned();
         Text { kind: found.kind, text }
     };
-    let findings = found.with(Gravity::Finding).map(&mut text).collect();
-    Ok(Texts { findings, opened })
+    Ok(found.with(Gravity::Finding).map(&mut text).collect())
 }
 
 /// How this command fails although the program has succeeded.

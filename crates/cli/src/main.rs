@@ -24,6 +24,7 @@ mod registered;
 mod rehearse;
 mod run;
 mod sentence;
+mod shell;
 mod signals;
 mod talk;
 mod top;

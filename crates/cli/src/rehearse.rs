@@ -2,18 +2,26 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `trial` | one run of the program by a plan, and its outcome |
+//! | `trial` | one run of the program by a plan |
+//! | `outcome` | how it has ended |
+//! | `ends` | how those of its processes have ended that others wait for |
 //! | `cut` | from a run that fails to the least that makes it fail |
+//! | `again` | the command that shows a failure again |
 //! | `tally` | how often each provocation was exercised |
 //! | `people`, `json` | the reports |
 
+mod again;
 mod cut;
+mod ends;
 mod json;
+mod outcome;
 mod people;
 mod tally;
 mod trial;
 
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -27,22 +35,29 @@ use crate::failure::{Failure, Result};
 use crate::layout;
 use crate::lines::{JsonArgs, Lines};
 use crate::progress::Progress;
-use crate::run::{Program, ProgramArgs, tell_of_freed_memory};
+use crate::run::{Program, ProgramArgs, end_like, tell_of_freed_memory};
+use crate::signals::Signals;
 use crate::wanted::Wanted;
-use cut::{Cut, Least};
+use again::again;
+use cut::{Cut, Cutter, Least};
 use tally::Tally;
-use trial::{Stage, Trial};
+use trial::{Programs, Stage, Trial};
 
 /// The exit status if a run has failed: that of `transom check` with a finding.
 const FAILED: u8 = 66;
 
+/// How long a run may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
 const HELP: &str = "\
 Each run has a seed. The seed decides what is provoked at which operation of which object, whatever the
-threads do. A run fails if the program fails, if it is killed, if it still runs after --limit, or if
-`transom check` finds a mistake. After something was made to fail, a program may end with any exit status.
+threads do. A run fails if the program fails, if it or a process of it that opened a device is killed by a
+signal such as SIGSEGV, if it still runs after --limit, or if `transom check` finds a mistake. After something
+was made to fail, a program may end with any exit status but those by which a shell tells of such a signal.
 
-The first run provokes nothing. It must succeed. With --as the second run has only the limits of that adapter. A run that fails is cut down: it is repeated with less and
-less, until only what makes it fail is left. Its output is shown, and the command that shows it again.
+The first run provokes nothing. It must succeed. With --as the second run has only the limits of that
+adapter. A run that fails is cut down: it is repeated with less and less, until only what makes it fail is
+left. Its output is shown, and the command that shows it again. The program reads /dev/null as its input.
 
 Provocations:
 {provocations}
@@ -50,7 +65,7 @@ Provocations:
 Exit status:
   66   a run failed
   1    the program fails without any provocation too, or opened no device
-  2    the command line, or a variable, is wrong
+  2    the command line, or a variable, is wrong, or leaves nothing to provoke
   126  the program exists, but cannot be run
   127  there is no such program
 
@@ -126,8 +141,10 @@ impl RehearseArgs {
     /// The plan for a seed.
     fn plan(&self, seed: u64) -> Plan {
         let order = self.order.unwrap_or(Order::Verbs);
-        let kinds = self.provocations.all().filter(|kind| order.allows(*kind)).collect();
-        let places = (!self.at.is_empty()).then(|| self.at.iter().copied().collect());
+        let is_there = |kind| self.at.is_empty() || self.at.iter().any(|it| it.provocation == kind);
+        let kinds = self.provocations.all().filter(|kind| order.allows(*kind) && is_there(*kind));
+        let (kinds, places) = (kinds.collect(), self.at.iter().copied().collect());
+        let places = Some(places).filter(|_| !self.at.is_empty());
         Plan { seed, profile: self.profile, order, kinds, places }
     }
 
@@ -143,33 +160,57 @@ impl RehearseArgs {
 }
 
 pub(crate) fn run(args: &RehearseArgs) -> Result {
+    if args.plan(0).kinds.is_empty() {
+        return Err(Failure::with_status(2, "nothing is left to provoke"));
+    }
+    // Before any thread begins.
+    let signals = Signals::block(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     let mut reports = Reports::begin(args)?;
-    let mut stage = prepare(args)?;
+    let mut stage = prepare(args, signals)?;
     let mut tally = Tally::default();
-    if args.at.is_empty() {
-        check_quiet(&mut stage, &mut reports)?;
+    let failed = rehearse(args, &mut stage, &mut reports, &mut tally)?;
+    let signal = stage.stopped();
+    let reported = reports.end(&tally, failed, signal);
+    // This process may end without dropping anything.
+    drop((stage, reports));
+    if let Some(signal) = signal {
+        end_like(ExitStatus::from_raw(signal));
     }
-    let alone = args.profile.map(|_| Plan { profile: args.profile, ..Plan::quiet() });
-    let alone = alone.filter(|_| args.at.is_empty());
-    let mut failed = false;
-    for plan in alone.into_iter().chain(args.seeds().map(|seed| args.plan(seed))) {
-        reports.progress.doing(format!("run {} (seed {})", tally.runs() + 1, plan.seed));
-        let trial = stage.run(&plan)?;
-        tally.add(&trial, &plan);
-        reports.run(&plan, &trial)?;
-        if trial.outcome.is_failure() {
-            failed = true;
-            tell(args, &mut stage, &mut reports, &plan, &trial)?;
-            break;
-        }
-    }
-    reports.end(&tally, failed)?;
+    reported?;
     // The report has said everything.
     if failed { Err(Failure::with_status(FAILED, "")) } else { Ok(()) }
 }
 
+/// Runs the program by plan after plan. Whether a run has failed.
+fn rehearse(
+    args: &RehearseArgs,
+    stage: &mut Stage,
+    reports: &mut Reports,
+    tally: &mut Tally,
+) -> Result<bool> {
+    if args.at.is_empty() {
+        check_quiet(stage, reports)?;
+    }
+    let alone = args.profile.map(|_| Plan { profile: args.profile, ..Plan::quiet() });
+    let alone = alone.filter(|_| args.at.is_empty());
+    for plan in alone.into_iter().chain(args.seeds().map(|seed| args.plan(seed))) {
+        if stage.stopped().is_some() {
+            break;
+        }
+        reports.progress.doing(format!("run {} (seed {})", tally.runs() + 1, plan.seed));
+        let Some(trial) = stage.run(&plan)? else { break };
+        tally.add(&trial, &plan);
+        reports.run(&plan, &trial)?;
+        if trial.outcome.is_failure() {
+            tell(args, stage, reports, &plan, &trial)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Prepares the program, and the directories of its processes' files.
-fn prepare(args: &RehearseArgs) -> Result<Stage> {
+fn prepare(args: &RehearseArgs, signals: Signals) -> Result<Stage> {
     let device = args.profile.and_then(|profile| profile.device.parse::<DeviceName>().ok());
     let mut program = Program::prepare_for(&args.program, device)?;
     let [findings, plans] = [Directory::make(), Directory::make()].map(|made| {
@@ -185,15 +226,15 @@ fn prepare(args: &RehearseArgs) -> Result<Stage> {
         ));
     }
     let choice = Choice::suppressing(&args.suppressions)?;
-    Stage::new(program, findings, plans, choice, args.limit)
+    Stage::new(program, [findings, plans], choice, args.limit, signals)
 }
 
 /// The program must succeed without any provocation.
 fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
     reports.progress.doing("a run without provocations");
-    let quiet = stage.run(&Plan::quiet())?;
+    let Some(quiet) = stage.run(&Plan::quiet())? else { return Ok(()) };
     reports.run(&Plan::quiet(), &quiet)?;
-    if quiet.opened == 0 {
+    if quiet.programs.is_empty() {
         return Err(Failure::new(
             "no process opened a device, so there is nothing to rehearse. Does the program find a \
              device? `transom run -- ibv_devices` lists it",
@@ -202,7 +243,7 @@ fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
     if !quiet.outcome.is_failure() {
         return Ok(());
     }
-    reports.progress.aside(|| people::output(&mut layout::stderr(), &quiet))?;
+    reports.progress.aside(|| people::run(&mut layout::stderr(), &quiet))?;
     Err(Failure::new(format_args!(
         "without any provocation {}; mend that first, by `transom check`. --suppressions hides \
          findings that are known",
@@ -219,38 +260,16 @@ fn tell(
     trial: &Trial,
 ) -> Result {
     reports.failing(plan, trial)?;
-    let least = match (&plan.places, plan.profile) {
+    let cut = match (&plan.places, plan.profile) {
         (Some(_), _) => None,
-        (None, Some(profile)) if plan.kinds.is_empty() => Some(Least::Profile(profile)),
-        (None, _) => Some(Cut::begin(stage, plan, trial, &reports.progress).run()?),
-    };
-    let rest = match &least {
-        None | Some(Least::Profile(_) | Least::NotAgain(_)) => String::new(),
-        Some(Least::Kinds(kinds)) if kinds.is_empty() => String::new(),
-        Some(Least::Kinds(kinds)) => {
-            let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
-            format!(" --only {}", names.join(","))
+        (None, Some(profile)) if plan.kinds.is_empty() => {
+            let (least, programs) = (Least::Profile(profile), Programs::new());
+            Some(Cut { least, is_complete: true, programs })
         }
-        Some(Least::Places(places)) => at(places),
+        (None, _) => Some(Cutter::begin(stage, plan, trial, &reports.progress).run()?),
     };
-    let given: Vec<_> = plan.places.iter().flatten().copied().collect();
-    let words = args.program.words().join(" ");
-    let adapter = plan.profile.map_or(String::new(), |profile| format!(" --as {}", profile.name));
-    let order = args.order.map_or(String::new(), |order| format!(" --order {}", order.name()));
-    let seed = match &least {
-        // The run that shows it comes before those with seeds.
-        Some(Least::Profile(_)) => "--runs 0".to_owned(),
-        _ => format!("--seed {}", plan.seed),
-    };
-    let hidden = args.suppressions.words();
-    let again =
-        format!("transom rehearse{adapter}{order} {seed}{}{rest}{hidden} -- {words}", at(&given));
-    reports.failed(plan, trial, least.as_ref(), &again)
-}
-
-/// The options for these places.
-fn at(places: &[Place]) -> String {
-    places.iter().map(|place| format!(" --at {place}")).collect()
+    let again = again(args, plan, cut.as_ref().map(|cut| &cut.least));
+    reports.failed(plan, trial, cut.as_ref(), &again)
 }
 
 /// The reports for the user, and their outputs.
@@ -290,15 +309,15 @@ impl<'a> Reports<'a> {
         self.for_people(|out| people::failing(out, plan, trial))
     }
 
-    fn failed(&mut self, plan: &Plan, trial: &Trial, least: Option<&Least>, again: &str) -> Result {
-        self.for_people(|out| people::least(out, least, again))?;
-        self.for_programs(|out| json::failure(out, plan, trial, least, again))
+    fn failed(&mut self, plan: &Plan, trial: &Trial, cut: Option<&Cut>, again: &str) -> Result {
+        self.for_people(|out| people::least(out, cut, again))?;
+        self.for_programs(|out| json::failure(out, plan, trial, cut, again))
     }
 
-    fn end(&mut self, tally: &Tally, failed: bool) -> Result {
+    fn end(&mut self, tally: &Tally, failed: bool, signal: Option<i32>) -> Result {
         let plan = self.args.plan(0);
-        self.for_people(|out| people::end(out, tally, &plan, failed))?;
-        self.for_programs(|out| json::end(out, tally, &plan, failed))
+        self.for_people(|out| people::end(out, tally, &plan, failed, signal))?;
+        self.for_programs(|out| json::end(out, tally, &plan, failed, signal))
     }
 }
 

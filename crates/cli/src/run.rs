@@ -21,11 +21,11 @@ mod watcher;
 use crate::broken_pipe;
 use crate::failure::{Failure, Result};
 use crate::layout;
+use crate::shell::{option, quoted};
 pub(crate) use explained::Ended;
 use live::LiveFiles;
 use parent::Signals;
-use parent::end_like;
-pub(crate) use parent::unless_failed;
+pub(crate) use parent::{end_like, unless_failed};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -241,16 +241,16 @@ impl ProgramArgs {
 
     /// The words of the program, as a shell reads them.
     pub(crate) fn words(&self) -> Vec<String> {
-        let quoted = |word: &OsString| {
-            let word = word.to_string_lossy();
-            let is_plain =
-                |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
-            match !word.is_empty() && word.chars().all(is_plain) {
-                true => word.into_owned(),
-                false => format!("'{}'", word.replace('\'', "'\\''")),
-            }
-        };
         self.command.iter().map(quoted).collect()
+    }
+
+    /// The options for its device as the user may type them, each with a space before it.
+    pub(crate) fn options(&self) -> String {
+        let DeviceArgs { device_name, count, described } = &self.devices;
+        let name = device_name.iter().map(|name| option("device-name", name.to_string()));
+        let count = count.iter().map(|count| option("devices", count.to_string()));
+        let described = described.iter().map(|device| option("device", device.to_string()));
+        name.chain(count).chain(described).chain(self.instruments.options()).collect()
     }
 }
 

@@ -3,29 +3,60 @@
 use crate::failure::{Failure, Result};
 use std::ffi::c_int;
 use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::ptr::null_mut;
 use std::time::Duration;
 
 /// Signals that wait until they are asked for.
 #[derive(Clone, Copy)]
-pub(crate) struct Signals(libc::sigset_t);
+pub(crate) struct Signals {
+    all: libc::sigset_t,
+    /// The signals that waited before.
+    before: libc::sigset_t,
+}
 
 impl Signals {
     /// Has them wait, in this thread and in those that it starts from now on.
     pub(crate) fn block(signals: &[c_int]) -> Result<Self> {
         // SAFETY: `sigemptyset` fills the set in before anything reads it, and each call gets valid pointers.
-        let (set, blocked) = unsafe {
-            let mut set = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
+        let (all, before, blocked) = unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigemptyset(&raw mut all);
             for signal in signals {
-                libc::sigaddset(&raw mut set, *signal);
+                libc::sigaddset(&raw mut all, *signal);
             }
-            (set, libc::sigprocmask(libc::SIG_BLOCK, &raw const set, null_mut()))
+            let blocked = libc::sigprocmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+            (all, before, blocked)
         };
         if blocked != 0 {
             return Err(Failure::new(io::Error::last_os_error()));
         }
-        Ok(Self(set))
+        Ok(Self { all, before })
+    }
+
+    /// They do not wait in a program that is started, unless they did so before.
+    pub(crate) fn leave_to(&self, command: &mut Command) {
+        let before = self.before;
+        // SAFETY: the closure calls only functions that may be called between `fork` and `exec`.
+        unsafe {
+            command.pre_exec(move || {
+                libc::sigprocmask(libc::SIG_SETMASK, &raw const before, null_mut());
+                Ok(())
+            });
+        }
+    }
+
+    /// A descriptor that is readable when one has come.
+    pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
+        // SAFETY: the set is valid, and nobody else has the new descriptor.
+        unsafe {
+            match libc::signalfd(-1, &raw const self.all, libc::SFD_CLOEXEC) {
+                -1 => Err(Failure::new(io::Error::last_os_error())),
+                fd => Ok(OwnedFd::from_raw_fd(fd)),
+            }
+        }
     }
 
     /// The next one that comes within this time.
@@ -35,7 +66,8 @@ impl Signals {
             tv_nsec: time.subsec_nanos().into(),
         };
         // SAFETY: both are valid, and nothing else is told of the signal.
-        let signal = unsafe { libc::sigtimedwait(&raw const self.0, null_mut(), &raw const time) };
+        let signal =
+            unsafe { libc::sigtimedwait(&raw const self.all, null_mut(), &raw const time) };
         (signal > 0).then_some(signal)
     }
 

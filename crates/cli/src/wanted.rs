@@ -4,6 +4,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use transom_check::Kind;
 use transom_rehearse::Provocation;
 
+use crate::shell::option;
+
 /// What has a name in a list that a user chooses from.
 pub(crate) trait Named: Copy + PartialEq + Send + Sync + 'static {
     /// All of them.
@@ -83,6 +85,15 @@ impl<T: Named> Default for Wanted<T> {
 impl<T: Named> Wanted<T> {
     pub(crate) fn has(&self, it: T) -> bool {
         (self.only.is_empty() || self.only.contains(&it)) && !self.without.contains(&it)
+    }
+
+    /// The options as the user may type them, each with a space before it.
+    pub(crate) fn words(&self) -> String {
+        let list = |name: &str, all: &[T]| match all {
+            [] => String::new(),
+            all => option(name, all.iter().map(|it| it.name()).collect::<Vec<_>>().join(",")),
+        };
+        list(T::OPTION, &self.only) + &list("without", &self.without)
     }
 
     /// All that is wanted.

@@ -2,7 +2,6 @@
 //! completion queues. A process without a rehearsal only looks whether there is one.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -26,9 +25,7 @@ pub(crate) fn take_time() {
 
 #[cold]
 fn take_time_in(rehearsal: &Rehearsal) {
-    static CALLED: AtomicU64 = AtomicU64::new(0);
-    let nth = CALLED.fetch_add(1, Relaxed);
-    if let Some(number) = rehearsal.provokes(Provocation::SlowVerbs, 0, nth) {
+    if let Some(number) = rehearsal.provokes_next(Provocation::SlowVerbs) {
         // A sleep is a cancellation point, and most verbs are none.
         uncancelled(|| thread::sleep(SHORTEST * (1 << (number % (DOUBLINGS + 1)))));
     }
@@ -56,9 +53,7 @@ pub(crate) fn may_register() -> Result<(), c_int> {
 
 fn refuse(rehearsal: &Rehearsal, errnos: &[c_int]) -> Result<(), c_int> {
     take_time_in(rehearsal);
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let nth = MADE.fetch_add(1, Relaxed);
-    match rehearsal.provokes(Provocation::RefusedObjects, 0, nth) {
+    match rehearsal.provokes_next(Provocation::RefusedObjects) {
         Some(number) => Err(errnos[(number % errnos.len() as u64) as usize]),
         None => Ok(()),
     }
@@ -66,28 +61,20 @@ fn refuse(rehearsal: &Rehearsal, errnos: &[c_int]) -> Result<(), c_int> {
 
 /// Whether a new queue pair or queue, or a new size of one, is only as large as was asked for.
 pub(crate) fn is_exact() -> bool {
-    static ASKED: AtomicU64 = AtomicU64::new(0);
-    rehearsal::on().is_some_and(|rehearsal| {
-        let nth = ASKED.fetch_add(1, Relaxed);
-        rehearsal.provokes(Provocation::ExactSizes, 0, nth).is_some()
-    })
+    rehearsal::on()
+        .is_some_and(|rehearsal| rehearsal.provokes_next(Provocation::ExactSizes).is_some())
 }
 
 /// Whether the post of a type 2 bind leaves the window's key as it was.
 pub(crate) fn keeps_window_key() -> bool {
-    static BOUND: AtomicU64 = AtomicU64::new(0);
-    rehearsal::on().is_some_and(|rehearsal| {
-        let nth = BOUND.fetch_add(1, Relaxed);
-        rehearsal.provokes(Provocation::KeptWindowKeys, 0, nth).is_some()
-    })
+    rehearsal::on()
+        .is_some_and(|rehearsal| rehearsal.provokes_next(Provocation::KeptWindowKeys).is_some())
 }
 
 /// Whether a region of no bytes is refused.
 pub(crate) fn refuses_empty() -> bool {
-    static REGISTERED: AtomicU64 = AtomicU64::new(0);
     rehearsal::on().is_some_and(|rehearsal| {
-        let nth = REGISTERED.fetch_add(1, Relaxed);
-        rehearsal.provokes(Provocation::RefusedEmptyRegions, 0, nth).is_some()
+        rehearsal.provokes_next(Provocation::RefusedEmptyRegions).is_some()
     })
 }
 

@@ -1,37 +1,38 @@
 //! The rehearsal that this process is part of: its plan, and the record of everything that was provoked.
 //!
 //! The directory of [`REHEARSE`] has the plan, as the command wrote it. Each process that opens a device takes the next
-//! number there, and appends each provocation to its file. So the record of a killed process is complete. The file is
-//! opened for each record, because the program could close a descriptor of ours.
+//! number there, and writes each provocation into its file. So the record of a killed process is complete.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`provoked`] | the record of a process |
+//! | [`ends`] | by what a process has ended, for the command |
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+pub mod ends;
+pub mod provoked;
+
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use std::sync::{Once, OnceLock};
 
 use parking_lot::Mutex;
 use transom_rehearse::{Decisions, Order, Place, Plan, Profile, Provocation};
-use transom_thread::uncancelled;
 
 use crate::environment::REHEARSE;
 use crate::say;
+use crate::this_process::this_process;
 use crate::tools::{self, Tool};
+
+use provoked::Record;
 
 /// The name of the plan in the directory.
 pub const PLAN: &str = "plan";
-/// The beginning of the names of the processes' files. The number of the process follows.
-pub const PROVOKED: &str = "provoked-";
-
-/// The most provocations of one kind that a process writes down. More still happen.
-const MOST: u64 = 1000;
-/// The most processes of a run.
-const PROCESSES: u32 = 10_000;
 
 /// The rehearsal of this process.
 #[derive(Debug)]
@@ -39,11 +40,13 @@ pub struct Rehearsal {
     profile: Option<&'static Profile>,
     order: Order,
     decisions: Decisions,
-    /// The number of this process in the run.
-    process: u32,
-    file: PathBuf,
-    /// How many provocations of each kind there were, in the order of [`Provocation::ALL`].
-    provoked: Box<[AtomicU64]>,
+    /// The PID of the process that has joined. In a forked child it may be the parent.
+    owner: u32,
+    record: Record,
+    /// How often each provocation was asked for, in the order of [`Provocation::ALL`]: of those that belong to no object.
+    asked: Box<[AtomicU64]>,
+    /// That the MTU is small, if it is.
+    small_mtu: OnceLock<Option<Lasting>>,
 }
 
 /// Something that was decided once and lasts. It is written down when it first makes a difference to the program.
@@ -67,7 +70,7 @@ impl Lasting {
         if let Some(rehearsal) = on()
             && !self.is_told.swap(true, Relaxed)
         {
-            rehearsal.write(&self.place);
+            rehearsal.record.write(&self.place);
         }
     }
 }
@@ -75,22 +78,53 @@ impl Lasting {
 /// The rehearsal of this process, or null. Every request asks, so it is one load.
 static REHEARSAL: AtomicPtr<Rehearsal> = AtomicPtr::new(null_mut());
 
-/// Joins the rehearsal, if there is one. Call it when a device is opened.
+/// Joins the rehearsal, if there is one. Call it when a device is opened. A forked child joins anew when it opens one
+/// itself: it has a number and a record of its own, and counts from 0.
 pub fn begin() {
-    static BEGUN: Once = Once::new();
-    BEGUN.call_once(|| {
-        let Some(directory) = REHEARSE.text().map(PathBuf::from) else { return };
+    static JOINING: Turn = Turn(AtomicU32::new(0));
+    let has_joined = || on().is_some_and(|joined| !joined.is_inherited());
+    let Some(directory) = REHEARSE.text().map(PathBuf::from).filter(|_| !has_joined()) else {
+        return;
+    };
+    JOINING.take(|| {
+        if has_joined() {
+            return;
+        }
         match Rehearsal::join(&directory) {
             Ok(joined) => {
-                REHEARSAL.store(Box::into_raw(Box::new(joined)), Release);
-                tools::turn_on(Tool::Rehearsal);
+                let others = REHEARSAL.swap(Box::into_raw(Box::new(joined)), AcqRel);
+                // A forked child has it on already.
+                if others.is_null() {
+                    tools::turn_on(Tool::Rehearsal);
+                }
             }
             Err(problem) => {
+                // A forked child has nothing of its parent's provoked.
+                REHEARSAL.store(null_mut(), Release);
                 let directory = directory.display();
                 say(format_args!("nothing is provoked: the rehearsal in {directory}: {problem}"));
             }
         }
     });
+}
+
+/// The turn of one thread. A fork may copy a process while another of its threads has it, so it names the process.
+struct Turn(AtomicU32);
+
+impl Turn {
+    fn take(&self, act: impl FnOnce()) {
+        let this = this_process();
+        loop {
+            let now = self.0.load(Acquire);
+            if now == this {
+                std::thread::yield_now();
+            } else if self.0.compare_exchange(now, this, AcqRel, Relaxed).is_ok() {
+                break;
+            }
+        }
+        act();
+        self.0.store(0, Release);
+    }
 }
 
 /// The adapter that the device stands for in a rehearsal.
@@ -108,11 +142,7 @@ pub fn on() -> Option<&'static Rehearsal> {
 
 /// Whether a new object gets the number that came free last, in place of one that has rested. Ask only if there is one.
 pub fn comes_again() -> bool {
-    static ASKED: AtomicU64 = AtomicU64::new(0);
-    on().is_some_and(|rehearsal| {
-        let nth = ASKED.fetch_add(1, Relaxed);
-        rehearsal.provokes(Provocation::NumbersAgain, 0, nth).is_some()
-    })
+    on().is_some_and(|rehearsal| rehearsal.provokes_next(Provocation::NumbersAgain).is_some())
 }
 
 /// By which bits the L_Keys of this process differ from the keys of its table.
@@ -125,9 +155,8 @@ const DIFFERENCE: u32 = 0x80;
 
 /// A key table is about to be made. Returns by which bits its L_Keys differ from its keys, from now on.
 pub fn choose_l_keys() -> u32 {
-    static ASKED: AtomicU64 = AtomicU64::new(0);
     let differ = on().and_then(|rehearsal| {
-        let nth = ASKED.fetch_add(1, Relaxed);
+        let nth = rehearsal.next(Provocation::DifferentKeys);
         rehearsal.lasting(Provocation::DifferentKeys, nth)
     });
     let difference = if differ.is_some() { DIFFERENCE } else { 0 };
@@ -164,9 +193,8 @@ pub fn most_mtu() -> u32 {
 
 /// That the MTU is small: note it where the program hears of it.
 pub fn small_mtu() -> Option<&'static Lasting> {
-    static SMALL: OnceLock<Option<Lasting>> = OnceLock::new();
     let rehearsal = on()?;
-    SMALL.get_or_init(|| rehearsal.lasting(Provocation::SmallMtu, 0)).as_ref()
+    rehearsal.small_mtu.get_or_init(|| rehearsal.lasting(Provocation::SmallMtu, 0)).as_ref()
 }
 
 /// The MTU of an Ethernet.
@@ -175,9 +203,8 @@ const ETHERNET: u32 = 1500;
 /// Where to look for the number of a new queue pair, if numbers do not count up. It is the same in each process, because
 /// queue pairs of two hosts may have the same number.
 pub fn scattered() -> Option<u16> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
     let rehearsal = on()?;
-    let nth = MADE.fetch_add(1, Relaxed);
+    let nth = rehearsal.next(Provocation::ScatteredNumbers);
     rehearsal.provokes(Provocation::ScatteredNumbers, 0, nth)?;
     Some(rehearsal.decisions.number(Provocation::ScatteredNumbers, nth) as u16)
 }
@@ -186,21 +213,14 @@ impl Rehearsal {
     fn join(directory: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(directory.join(PLAN))?;
         let plan = text.parse::<Plan>().map_err(io::Error::other)?;
-        let made = |process: u32| {
-            let file = directory.join(format!("{PROVOKED}{process}"));
-            let mut options = OpenOptions::new();
-            options.write(true).create_new(true).mode(0o600);
-            options.open(&file).map(|_| (process, file))
-        };
-        let taken = (0..PROCESSES).map(made).find(|made| match made {
-            Err(error) => error.kind() != io::ErrorKind::AlreadyExists,
-            Ok(_) => true,
-        });
-        let none_left = || Err(io::Error::other("too many processes"));
-        let (process, file) = taken.unwrap_or_else(none_left)?;
-        let provoked = Provocation::ALL.iter().map(|_| AtomicU64::new(0)).collect();
-        let (profile, order, decisions) = (plan.profile, plan.order, plan.decisions());
-        Ok(Self { profile, order, decisions, process, file, provoked })
+        let decisions = plan.decisions();
+        let record = Record::make(directory, |kind| decisions.may_provoke(kind))?;
+        // No command may listen, or the kernel may have no such descriptors. Then the command knows less.
+        let _ = ends::announce(directory, record.process);
+        let asked = Provocation::ALL.iter().map(|_| AtomicU64::new(0)).collect();
+        let (profile, order, owner) = (plan.profile, plan.order, this_process());
+        let small_mtu = OnceLock::new();
+        Ok(Self { profile, order, decisions, owner, record, asked, small_mtu })
     }
 
     /// The adapter that the device stands for.
@@ -222,38 +242,38 @@ impl Rehearsal {
 
     /// Whether something may be provoked at some operation on an object, or on any object of this process.
     pub fn may_provoke_at(&self, provocation: Provocation, object: Option<u32>) -> bool {
-        self.decisions.may_provoke_at(provocation, self.process, object)
+        self.decisions.may_provoke_at(provocation, self.record.process, object)
     }
 
     /// Whether something is provoked at the n-th operation on an object. If so, it is written down, and the answer is a
-    /// random number, for what is left to choose.
+    /// random number, for what is left to choose. In a forked child nothing is until it opens a device itself, and nowhere
+    /// anything that cannot be written down.
     #[inline]
     pub fn provokes(&self, provocation: Provocation, object: u32, nth: u64) -> Option<u64> {
-        let place = Place { provocation, process: self.process, object, nth };
+        let place = Place { provocation, process: self.record.process, object, nth };
         let number = self.decisions.provokes(&place)?;
-        self.write(&place);
-        Some(number)
+        (!self.is_inherited() && self.record.write(&place)).then_some(number)
     }
 
     /// As [`Self::provokes`] of the whole process, for what makes no difference yet.
     pub fn lasting(&self, provocation: Provocation, nth: u64) -> Option<Lasting> {
-        let place = Place { provocation, process: self.process, object: 0, nth };
+        let place = Place { provocation, process: self.record.process, object: 0, nth };
         self.decisions.provokes(&place)?;
         Some(Lasting { place, is_told: AtomicBool::new(false) })
     }
 
-    fn write(&self, place: &Place) {
-        if self.provoked[place.provocation as usize].fetch_add(1, Relaxed) >= MOST {
-            return;
-        }
-        let mut options = OpenOptions::new();
-        options.append(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
-        // Posts and polls write it, at which no thread is cancelled. There is no other place to report that it failed.
-        let _ = uncancelled(|| {
-            options
-                .open(&self.file)
-                .and_then(|mut file| file.write_all(format!("{place}\n").as_bytes()))
-        });
+    /// The same at the next operation of this process that belongs to no object.
+    pub fn provokes_next(&self, provocation: Provocation) -> Option<u64> {
+        self.provokes(provocation, 0, self.next(provocation))
+    }
+
+    /// Whether it is that of the process that this one was forked from.
+    fn is_inherited(&self) -> bool {
+        self.owner != this_process()
+    }
+
+    fn next(&self, provocation: Provocation) -> u64 {
+        self.asked[provocation as usize].fetch_add(1, Relaxed)
     }
 }
 
@@ -270,12 +290,12 @@ mod tests {
         let plan = Plan { seed: 3, kinds, ..Plan::quiet() };
         fs::write(directory.join(PLAN), plan.to_string()).unwrap();
         let [first, second] = [(); 2].map(|()| Rehearsal::join(&directory).unwrap());
-        assert_eq!((first.process, second.process), (0, 1));
+        assert_eq!((first.record.process, second.record.process), (0, 1));
         assert!(first.provokes(Provocation::PoisonedFields, 2, 5).is_some());
         assert!(second.provokes(Provocation::LateWork, 2, 5).is_none());
-        let read = |process| fs::read_to_string(directory.join(format!("{PROVOKED}{process}")));
-        let (one, two) = (read(0).unwrap(), read(1).unwrap());
+        let all = provoked::of_run(&directory).unwrap();
         fs::remove_dir_all(&directory).unwrap();
-        assert_eq!((one.as_str(), two.as_str()), ("poisoned-fields:0.2.5\n", ""));
+        let places = all.iter().map(|it| it.places.iter().map(ToString::to_string).collect());
+        assert_eq!(places.collect::<Vec<Vec<_>>>(), [vec!["poisoned-fields:0.2.5"], vec![]]);
     }
 }

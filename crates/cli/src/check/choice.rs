@@ -7,6 +7,7 @@ use transom_check::{Gravity, Kind};
 
 use super::symbols::Place;
 use crate::failure::{Failure, Result};
+use crate::shell::option;
 use crate::wanted::Wanted;
 
 /// Kinds about objects that still exist when a program ends (`--leaks`).
@@ -38,7 +39,7 @@ impl SuppressionsArgs {
     /// The option as the user may type it, with a space before it.
     pub(crate) fn words(&self) -> String {
         let file = self.suppressions.as_ref();
-        file.map_or(String::new(), |file| format!(" --suppressions {}", file.display()))
+        file.map_or(String::new(), |file| option("suppressions", file))
     }
 }
 
@@ -53,6 +54,9 @@ pub(crate) struct Choice {
 
 impl Choice {
     pub(super) fn of(args: &ChoiceArgs) -> Result<Self> {
+        if args.kinds.all().next().is_none() {
+            return Err(Failure::with_status(2, "no kind of mistake is left to look for"));
+        }
         Ok(Self {
             kinds: args.kinds.clone(),
             leaks: args.leaks,

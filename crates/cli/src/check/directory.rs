@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify;
-use transom_check::record::{self, Record};
+use transom_check::record::{self, Finding, Record};
 
 use crate::run::private;
 
@@ -35,8 +35,33 @@ impl Directory {
         &self.0
     }
 
+    /// Copies the records to another directory: of the findings those that are wanted.
+    pub(super) fn hand_on(
+        &self,
+        to: &Path,
+        is_wanted: impl Fn(&Finding) -> bool,
+    ) -> io::Result<()> {
+        for (path, mut records) in self.paths()?.into_iter().zip(self.files()?) {
+            records.retain(|record| match record {
+                Record::Finding(finding) => is_wanted(finding),
+                _ => true,
+            });
+            let text: String = records.iter().map(Record::to_string).collect();
+            fs::write(to.join(path.file_name().unwrap_or_default()), text)?;
+        }
+        Ok(())
+    }
+
     /// The present content of each file, in the order of their names.
     pub(crate) fn files(&self) -> io::Result<Vec<Vec<Record>>> {
+        let read = |path: &PathBuf| {
+            let bytes = fs::read(path)?;
+            Ok(record::read(&String::from_utf8_lossy(&bytes)))
+        };
+        self.paths()?.iter().map(read).collect()
+    }
+
+    fn paths(&self) -> io::Result<Vec<PathBuf>> {
         let mut paths = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let entry = entry?;
@@ -46,11 +71,7 @@ impl Directory {
             }
         }
         paths.sort();
-        let read = |path: &PathBuf| {
-            let bytes = fs::read(path)?;
-            Ok(record::read(&String::from_utf8_lossy(&bytes)))
-        };
-        paths.iter().map(read).collect()
+        Ok(paths)
     }
 }
 

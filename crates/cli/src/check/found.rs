@@ -102,6 +102,12 @@ impl Findings {
         Self { all, suppressed, opened, stopped }
     }
 
+    /// Whether something that a process found is one of the findings.
+    pub(super) fn has(&self, finding: &Finding) -> bool {
+        let identity = identity(finding);
+        self.with(Gravity::Finding).any(|found| found.identity == identity)
+    }
+
     pub(super) fn with(&self, gravity: Gravity) -> impl Iterator<Item = &Found> {
         self.all.iter().filter(move |found| found.gravity == gravity)
     }

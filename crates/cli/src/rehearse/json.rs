@@ -7,10 +7,11 @@ use anstream::adapter::strip_str;
 use serde::Serialize;
 use transom_rehearse::{Place, Plan, Sort};
 
-use super::cut::Least;
+use super::cut::{Cut, Least};
+use super::outcome::Outcome;
 use super::people::last_lines;
 use super::tally::Tally;
-use super::trial::{Outcome, Trial};
+use super::trial::{Programs, Trial};
 use crate::lines::{Exact, print};
 
 pub(super) const FIELDS: &str = "\
@@ -20,7 +21,8 @@ Each run has a line with these fields:
   type           run
   seed           its seed; null for a run without provocations
   as             the adapter that the device stands for
-  outcome        passed, exited (with an error), killed, timed_out, or found (by the check)
+  outcome        passed, exited (with an error), killed, died (a process of a program that goes on), timed_out, or
+                 found (by the check)
   exit_status    the exit status of a program that exited
   signal         the signal that killed it
   provoked       how often something was provoked
@@ -31,17 +33,19 @@ A run that failed has a second line, when it has been cut down:
   seed, as, outcome, exit_status, signal
                  as in the line of the run
   sentence       how the run failed
-  findings       the findings of the check, each with these fields:
+  findings       the findings of the check, however the run ended, each with these fields:
     kind         what kind of mistake, such as work-lost
     text         the finding as people read it
   output         the last lines that the program printed
-  cut            what is left: places, kinds, profile (no provocation: the limits of the adapter), not_again (it did
-                 not fail again), or given (by --at)
+  cut            what is left: places, kinds, profile (no provocation: the limits of the adapter), unprovoked (it
+                 fails without any provocation too), not_again (it did not fail again), or given (by --at)
+  complete       whether each part of it was found to be needed; false if the time for that was over
   provocations   the provocations that make it fail
   places         the places that make it fail, each with these fields:
     place        its name for --at
     provocation  what is provoked there
     process_number  the number of the process, from 0
+    program         the name of its program
     object_number   the number of the object in it, from 0
     nth             the number of the operation on the object, from 0
   again          the command that shows it again
@@ -60,6 +64,7 @@ The last line has these fields:
   failed         how many failed
   never          the provocations that were never exercised
   missed         the places of --at at which nothing was provoked
+  signal         the signal that ended the command
 
 ";
 
@@ -83,8 +88,9 @@ enum Line<'a> {
         findings: Vec<Finding<'a>>,
         output: Vec<&'a str>,
         cut: &'a str,
+        complete: bool,
         provocations: Vec<&'a str>,
-        places: Vec<At>,
+        places: Vec<At<'a>>,
         again: &'a str,
     },
     Provocation {
@@ -100,6 +106,7 @@ enum Line<'a> {
         failed: usize,
         never: Vec<&'a str>,
         missed: Vec<String>,
+        signal: Option<i32>,
     },
 }
 
@@ -133,31 +140,35 @@ struct Finding<'a> {
 }
 
 #[derive(Serialize)]
-struct At {
+struct At<'a> {
     place: String,
     provocation: &'static str,
     process_number: u32,
+    program: Option<&'a str>,
     object_number: u32,
     nth: u64,
 }
 
 /// A run. One that provokes nothing has no seed.
 pub(super) fn run(out: &mut dyn Write, plan: &Plan, trial: &Trial) -> io::Result<()> {
-    let (provoked, opened) = (trial.provoked.len(), trial.opened);
+    let (provoked, opened) = (trial.provoked.len(), trial.programs.len());
     print(out, &Line::Run { by: By::of(plan), ended: ended(&trial.outcome), provoked, opened })
 }
 
-/// A run that failed, and what is left of it. Without `least` the places were given.
+/// A run that failed, and what is left of it. Without `cut` the places were given.
 pub(super) fn failure(
     out: &mut dyn Write,
     plan: &Plan,
     trial: &Trial,
-    least: Option<&Least>,
+    cut: Option<&Cut>,
     again: &str,
 ) -> io::Result<()> {
     let given: Vec<Place>;
-    let (cut, places, mut provocations) = match least {
+    let (complete, programs) =
+        cut.map_or((true, &trial.programs), |cut| (cut.is_complete, &cut.programs));
+    let (cut, places, mut provocations) = match cut.map(|cut| &cut.least) {
         Some(Least::Profile(_)) => ("profile", &[][..], Vec::new()),
+        Some(Least::Unprovoked { .. }) => ("unprovoked", &[][..], Vec::new()),
         Some(Least::NotAgain(_)) => ("not_again", &[][..], Vec::new()),
         Some(Least::Kinds(kinds)) => ("kinds", &[][..], kinds.clone()),
         Some(Least::Places(places)) => ("places", &places[..], Vec::new()),
@@ -172,18 +183,25 @@ pub(super) fn failure(
         by: By::of(plan),
         ended: ended(&trial.outcome),
         sentence: trial.outcome.to_string(),
-        findings: findings(&trial.outcome),
+        findings: findings(trial),
         output: last_lines(trial).0,
         cut,
+        complete,
         provocations: provocations.iter().map(|it| it.name()).collect(),
-        places: places.iter().map(at).collect(),
+        places: places.iter().map(|place| at(place, programs)).collect(),
         again,
     };
     print(out, &line)
 }
 
 /// The provocations, and the last line.
-pub(super) fn end(out: &mut dyn Write, tally: &Tally, plan: &Plan, failed: bool) -> io::Result<()> {
+pub(super) fn end(
+    out: &mut dyn Write,
+    tally: &Tally,
+    plan: &Plan,
+    failed: bool,
+    signal: Option<i32>,
+) -> io::Result<()> {
     for it in &plan.kinds {
         let kind = match it.sort() {
             Sort::Moment => "moment",
@@ -195,7 +213,7 @@ pub(super) fn end(out: &mut dyn Write, tally: &Tally, plan: &Plan, failed: bool)
     }
     let never = tally.never(plan).map(|it| it.name()).collect();
     let missed = tally.missed(plan).iter().map(ToString::to_string).collect();
-    print(out, &Line::Summary { runs: tally.runs(), failed: failed.into(), never, missed })
+    print(out, &Line::Summary { runs: tally.runs(), failed: failed.into(), never, missed, signal })
 }
 
 fn ended(outcome: &Outcome) -> Ended {
@@ -205,27 +223,28 @@ fn ended(outcome: &Outcome) -> Ended {
             None => ("exited", status.code(), None),
             signal => ("killed", None, signal),
         },
+        Outcome::Died { signal, .. } => ("died", None, Some(*signal)),
         Outcome::TimedOut(_) => ("timed_out", None, None),
         Outcome::Found(_) => ("found", None, None),
     };
     Ended { outcome, exit_status, signal }
 }
 
-fn findings(outcome: &Outcome) -> Vec<Finding<'_>> {
-    let Outcome::Found(findings) = outcome else { return Vec::new() };
+fn findings(trial: &Trial) -> Vec<Finding<'_>> {
     let finding = |it: &crate::check::Text| {
         let text = strip_str(it.text.trim_end()).to_string();
         Finding { kind: it.kind.name(), text }
     };
-    findings.iter().map(finding).collect()
+    trial.findings.iter().map(finding).collect()
 }
 
-fn at(place: &Place) -> At {
+fn at<'a>(place: &Place, programs: &'a Programs) -> At<'a> {
     let &Place { provocation, process, object, nth } = place;
     At {
         place: place.to_string(),
         provocation: provocation.name(),
         process_number: process,
+        program: programs.get(&process).map(String::as_str),
         object_number: object,
         nth,
     }
@@ -247,7 +266,8 @@ mod tests {
         Place { provocation: Provocation::SingleCompletions, process: 0, object: 1, nth: 2 };
 
     fn trial(outcome: Outcome) -> Trial {
-        Trial { outcome, provoked: vec![AT], opened: 1, output: "first\nlast\n".into() }
+        let (findings, programs) = (vec![], [(0, "server".into())].into());
+        Trial { outcome, findings, provoked: vec![AT], programs, output: "first\nlast\n".into() }
     }
 
     fn plan() -> Plan {
@@ -263,10 +283,15 @@ mod tests {
             .collect()
     }
 
-    fn failed(outcome: Outcome, least: Option<&Least>) -> Value {
-        lines(|out| failure(out, &plan(), &trial(outcome), least, "transom rehearse"))
-            .pop()
-            .unwrap()
+    fn failed(outcome: Outcome, least: Option<Least>) -> Value {
+        of_trial(&trial(outcome), least)
+    }
+
+    fn of_trial(trial: &Trial, least: Option<Least>) -> Value {
+        let programs = trial.programs.clone();
+        let cut = least.map(|least| Cut { least, is_complete: true, programs });
+        let mut lines = lines(|out| failure(out, &plan(), trial, cut.as_ref(), "transom rehearse"));
+        lines.pop().unwrap()
     }
 
     fn exited(status: i32) -> Outcome {
@@ -278,16 +303,18 @@ mod tests {
         let expected = json!({
             "type": "failure", "seed": "7", "as": null, "outcome": "exited", "exit_status": 3, "signal": null,
             "sentence": "the program exits with status 3", "findings": [], "output": ["first", "last"],
-            "cut": "places", "provocations": ["single-completions"],
+            "cut": "places", "complete": true, "provocations": ["single-completions"],
             "places": [{ "place": "single-completions:0.1.2", "provocation": "single-completions",
-                         "process_number": 0, "object_number": 1, "nth": 2 }],
+                         "process_number": 0, "program": "server", "object_number": 1, "nth": 2 }],
             "again": "transom rehearse",
         });
-        assert_eq!(failed(exited(3), Some(&Least::Places(vec![AT]))), expected);
-        let kinds = failed(exited(3), Some(&Least::Kinds(vec![Provocation::LateWork])));
+        assert_eq!(failed(exited(3), Some(Least::Places(vec![AT]))), expected);
+        let kinds = failed(exited(3), Some(Least::Kinds(vec![Provocation::LateWork])));
         assert_eq!((&kinds["cut"], &kinds["places"]), (&json!("kinds"), &json!([])));
         assert_eq!(kinds["provocations"], json!(["late-work"]));
-        assert_eq!(failed(exited(3), Some(&Least::NotAgain(3)))["cut"], "not_again");
+        assert_eq!(failed(exited(3), Some(Least::NotAgain(3)))["cut"], "not_again");
+        let unprovoked = Least::Unprovoked { failed: 1, runs: 4 };
+        assert_eq!(failed(exited(3), Some(unprovoked))["cut"], "unprovoked");
         assert_eq!(failed(exited(3), None)["cut"], "given");
     }
 
@@ -302,9 +329,15 @@ mod tests {
         assert_eq!(of(killed), (json!("killed"), json!(null), json!(9)));
         assert_eq!(of(Outcome::TimedOut(Duration::ZERO)).0, "timed_out");
         let finding = Text { kind: Kind::ALL[0], text: "\u{1b}[1mlost\u{1b}[0m\n".into() };
-        let line = failed(Outcome::Found(vec![finding]), None);
+        let trial = |outcome| Trial { findings: vec![finding.clone()], ..trial(outcome) };
+        let line = of_trial(&trial(Outcome::Found(vec![Kind::ALL[0]])), None);
         let findings = json!([{ "kind": Kind::ALL[0].name(), "text": "lost" }]);
         assert_eq!((&line["outcome"], &line["findings"]), (&json!("found"), &findings));
+        // What was found is told of a program that has died too.
+        let died = Outcome::Died { program: "server".into(), signal: 11 };
+        let line = of_trial(&trial(died), None);
+        assert_eq!((&line["outcome"], &line["findings"]), (&json!("died"), &findings));
+        assert_eq!(line["signal"], 11);
     }
 
     /// Rule: REH-44
@@ -312,13 +345,14 @@ mod tests {
     fn the_end_counts_every_provocation_and_names_those_that_never_were() {
         let mut tally = Tally::default();
         tally.add(&trial(Outcome::Passed), &plan());
-        let lines = lines(|out| end(out, &tally, &plan(), false));
+        let lines = lines(|out| end(out, &tally, &plan(), false, None));
         let counts: Vec<_> =
             lines[..2].iter().map(|it| (&it["provocation"], &it["count"])).collect();
         let expected = [(json!("late-work"), json!(0)), (json!("single-completions"), json!(1))];
         assert_eq!(counts, expected.iter().map(|(name, it)| (name, it)).collect::<Vec<_>>());
         let last = json!({
-            "type": "summary", "runs": 1, "failed": 0, "never": ["late-work"], "missed": []
+            "type": "summary", "runs": 1, "failed": 0, "never": ["late-work"], "missed": [],
+            "signal": null
         });
         assert_eq!(lines[2..], [last]);
     }
@@ -329,13 +363,14 @@ mod tests {
         let plan = Plan { places: Some([AT, far].into()), ..plan() };
         let mut tally = Tally::default();
         tally.add(&trial(Outcome::Passed), &plan);
-        let summary = lines(|out| end(out, &tally, &plan, false)).pop().unwrap();
+        let summary = lines(|out| end(out, &tally, &plan, false, None)).pop().unwrap();
         assert_eq!(summary["missed"], json!(["single-completions:0.99.2"]));
         let mut page = crate::layout::Page::new(Vec::new(), 80);
         tally.print(&mut page, &plan).unwrap();
         let told = String::from_utf8(page.to).unwrap();
         assert!(told.contains("Nothing was provoked at single-completions:0.99.2: "), "{told}");
         assert!(!told.contains("single-completions:0.1.2"), "{told}");
+        assert!(!told.contains("Never exercised"), "{told}");
     }
 
     #[test]
@@ -343,9 +378,10 @@ mod tests {
         let words: Vec<_> = FIELDS.split([' ', '\n', ',', ';', ':']).collect();
         let mut fields = Vec::new();
         let finding = Text { kind: Kind::ALL[0], text: String::new() };
-        let failed = failed(Outcome::Found(vec![finding]), Some(&Least::Places(vec![AT])));
+        let trial_with = Trial { findings: vec![finding], ..trial(Outcome::Passed) };
+        let failed = of_trial(&trial_with, Some(Least::Places(vec![AT])));
         let run = lines(|out| run(out, &Plan::quiet(), &trial(Outcome::Passed)));
-        let end = lines(|out| end(out, &Tally::default(), &plan(), false));
+        let end = lines(|out| end(out, &Tally::default(), &plan(), false, None));
         [failed].iter().chain(&run).chain(&end).for_each(|line| field_names(line, &mut fields));
         assert!(fields.len() > 30);
         for field in fields {

@@ -57,8 +57,9 @@ impl Tally {
         for (provocation, (count, runs)) in &self.counts {
             writeln!(out.to, "{:<20} {count:>9} {runs:>6}", provocation.name())?;
         }
+        // Of places that were given, the line below tells.
         let never: Vec<_> = self.never(plan).map(|it| it.name()).collect();
-        if !never.is_empty() {
+        if !never.is_empty() && plan.places.is_none() {
             out.text(format_args!("Never exercised: {}.", never.join(", ")))?;
         }
         let missed: Vec<_> = self.missed(plan).iter().map(ToString::to_string).collect();

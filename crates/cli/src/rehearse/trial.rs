@@ -1,9 +1,9 @@
 //! One run of the program by a plan.
 
-use std::collections::HashSet;
-use std::fmt;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -11,11 +11,17 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use transom_rehearse::{Place, Plan, Sort};
-use transom_system::rehearsal::{PLAN, PROVOKED};
+use transom_system::rehearsal::{PLAN, provoked};
 
+use super::ends::{Ends, died_by};
+use super::outcome::Outcome;
 use crate::check::{self, Choice, Directory, Text};
 use crate::failure::{Failure, Result};
 use crate::run::Program;
+use crate::signals::Signals;
+
+/// The processes of a run that opened a device: their programs by their numbers.
+pub(super) type Programs = BTreeMap<u32, String>;
 
 /// What runs have in common: the program, and the directories of its processes' files.
 pub(super) struct Stage {
@@ -24,81 +30,64 @@ pub(super) struct Stage {
     plans: Directory,
     choice: Choice,
     limit: Duration,
+    signals: Signals,
+    /// Readable when one of the signals has come.
+    signalled: OwnedFd,
+    /// The signal that ends this command.
+    stopped: Option<i32>,
+    /// The processes that die when nothing is provoked either, while the program succeeds: a test may want that.
+    usual: HashSet<(String, i32)>,
+    /// How long the longest run took that passed.
+    longest: Duration,
 }
 
 /// A run that has ended.
 pub(super) struct Trial {
     pub(super) outcome: Outcome,
+    /// What the check found, however the run has ended.
+    pub(super) findings: Vec<Text>,
     /// Everything that was provoked, in no order.
     pub(super) provoked: Vec<Place>,
-    /// How many processes opened a device.
-    pub(super) opened: usize,
+    /// The processes that opened a device.
+    pub(super) programs: Programs,
     /// What the program printed.
     pub(super) output: String,
 }
 
-/// How a run has ended.
-#[derive(Clone, Debug)]
-pub(super) enum Outcome {
-    Passed,
-    /// The program ended with an error, or was killed.
+/// How the wait for a program has ended.
+enum Waited {
     Ended(ExitStatus),
-    /// It was still running after this time.
-    TimedOut(Duration),
-    /// The program succeeded, and made mistakes.
-    Found(Vec<Text>),
-}
-
-impl Outcome {
-    pub(super) fn is_failure(&self) -> bool {
-        !matches!(self, Self::Passed)
-    }
-
-    /// Whether it is the same failure.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Ended(one), Self::Ended(other)) => one == other,
-            (Self::TimedOut(_), Self::TimedOut(_)) => true,
-            (Self::Found(one), Self::Found(other)) => {
-                let kinds: HashSet<_> = one.iter().map(|text| text.kind).collect();
-                other.iter().any(|text| kinds.contains(&text.kind))
-            }
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Passed => write!(f, "the program succeeds"),
-            Self::Ended(status) => match (status.code(), status.signal()) {
-                (Some(code), _) => write!(f, "the program exits with status {code}"),
-                (None, signal) => {
-                    write!(f, "the program is killed by signal {}", signal.unwrap_or(0))
-                }
-            },
-            Self::TimedOut(limit) => {
-                write!(f, "the program still runs after {} s", limit.as_secs())
-            }
-            Self::Found(findings) if findings.len() == 1 => write!(f, "the check has a finding"),
-            Self::Found(findings) => write!(f, "the check has {} findings", findings.len()),
-        }
-    }
+    TimedOut,
+    /// By a signal to this command.
+    Stopped(i32),
 }
 
 impl Stage {
     pub(super) fn new(
-        program: Program,
-        findings: Directory,
-        plans: Directory,
+        mut program: Program,
+        [findings, plans]: [Directory; 2],
         choice: Choice,
         limit: Duration,
+        signals: Signals,
     ) -> Result<Self> {
         // What the program leaves running becomes a child of this process, which ends it before the next run.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|error| Failure::new(format_args!("cannot become a subreaper: {error}")))?;
-        Ok(Self { program, findings, plans, choice, limit })
+        signals.leave_to(&mut program.command);
+        let signalled = signals.descriptor()?;
+        let (stopped, usual, longest) = (None, HashSet::new(), Duration::ZERO);
+        Ok(Self {
+            program,
+            findings,
+            plans,
+            choice,
+            limit,
+            signals,
+            signalled,
+            stopped,
+            usual,
+            longest,
+        })
     }
 
     /// How long a run may take.
@@ -106,33 +95,91 @@ impl Stage {
         self.limit
     }
 
-    /// Runs the program by a plan.
-    pub(super) fn run(&mut self, plan: &Plan) -> Result<Trial> {
+    /// How long the longest run took that passed.
+    pub(super) fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// The signal that ends this command, if one has come.
+    pub(super) fn stopped(&self) -> Option<i32> {
+        self.stopped
+    }
+
+    /// Runs the program by a plan. None if a signal ends this command.
+    pub(super) fn run(&mut self, plan: &Plan) -> Result<Option<Trial>> {
+        self.run_within(plan, self.limit)
+    }
+
+    /// The same with another limit.
+    pub(super) fn run_within(&mut self, plan: &Plan, limit: Duration) -> Result<Option<Trial>> {
         let failure = |what: &str, error: io::Error| Failure::new(format_args!("{what}: {error}"));
-        self.prepare(plan).map_err(|error| failure("cannot write a rehearsal's files", error))?;
+        let unwritten = |error| failure("cannot write a rehearsal's files", error);
+        self.prepare(plan).map_err(unwritten)?;
+        // Without it the command does not know how those end that others wait for.
+        let mut ends = Ends::listen(self.plans.path()).ok();
         let output = self.plans.path().join("output");
         let file = File::create(&output).and_then(|file| Ok((file.try_clone()?, file)));
-        let (out, err) =
-            file.map_err(|error| failure("cannot write a rehearsal's files", error))?;
+        let (out, err) = file.map_err(unwritten)?;
         self.program.command.stdin(Stdio::null()).stdout(out).stderr(err);
+        let began = Instant::now();
         let mut child = self.program.spawn()?;
-        let status = wait(&mut child, self.limit);
+        let waited = self.wait(&mut child, began + limit, ends.as_mut());
+        let took = began.elapsed();
         let ended = end_children();
-        let status = status.map_err(|error| failure("cannot wait for the program", error))?;
+        let waited = waited.map_err(|error| failure("cannot wait for the program", error))?;
         ended.map_err(|error| failure("cannot end what the program left running", error))?;
-        let provoked = self.provoked();
-        let found = check::texts(&self.findings, &self.choice)?;
+        if let Waited::Stopped(signal) = waited {
+            self.stopped = Some(signal);
+            return Ok(None);
+        }
+        let records = provoked::of_run(self.plans.path());
+        let records = records.map_err(|error| failure("cannot read what was provoked", error))?;
+        let findings = check::texts(&self.findings, &self.choice)?;
+        let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+        let programs: Programs = records.iter().map(|it| (it.process, name(&it.program))).collect();
+        let provoked: Vec<_> = records.into_iter().flat_map(|it| it.places).collect();
+        let died = ends.map_or_else(Vec::new, Ends::died).into_iter();
+        let died = died.filter_map(|(number, by)| Some((programs.get(&number)?.clone(), by)));
+        let outcome = self.judge(plan, waited, limit, died, &provoked, &findings);
+        if !outcome.is_failure() {
+            self.longest = self.longest.max(took);
+        }
+        let output = String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned();
+        Ok(Some(Trial { outcome, findings, provoked, programs, output }))
+    }
+
+    fn judge(
+        &mut self,
+        plan: &Plan,
+        waited: Waited,
+        limit: Duration,
+        mut died: impl Iterator<Item = (String, i32)>,
+        provoked: &[Place],
+        findings: &[Text],
+    ) -> Outcome {
+        if let Waited::Ended(status) = waited
+            && status.signal().is_some()
+        {
+            return Outcome::Ended(status);
+        }
         // After a call has failed, a program may give up in good order.
         let may_end = provoked.iter().any(|place| place.provocation.sort() == Sort::Failure);
-        let outcome = match status {
-            None => Outcome::TimedOut(self.limit),
-            Some(status) if status.signal().is_some() => Outcome::Ended(status),
-            Some(status) if !status.success() && !may_end => Outcome::Ended(status),
-            Some(_) if !found.findings.is_empty() => Outcome::Found(found.findings),
-            Some(_) => Outcome::Passed,
-        };
-        let output = String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned();
-        Ok(Trial { outcome, provoked, opened: found.opened, output })
+        let is_quiet = plan.kinds.is_empty();
+        if is_quiet && matches!(waited, Waited::Ended(status) if status.success()) {
+            self.usual.extend(died);
+        } else if let Some((program, signal)) = died.find(|it| !self.usual.contains(it)) {
+            return Outcome::Died { program, signal };
+        }
+        match waited {
+            Waited::Ended(status)
+                if !status.success() && (!may_end || died_by(status).is_some()) =>
+            {
+                Outcome::Ended(status)
+            }
+            Waited::Ended(_) if findings.is_empty() => Outcome::Passed,
+            Waited::Ended(_) => Outcome::Found(findings.iter().map(|it| it.kind).collect()),
+            Waited::TimedOut | Waited::Stopped(_) => Outcome::TimedOut(limit),
+        }
     }
 
     /// Removes the files of the last run, and writes the plan.
@@ -145,48 +192,54 @@ impl Stage {
         fs::write(self.plans.path().join(PLAN), plan.to_string())
     }
 
-    fn provoked(&self) -> Vec<Place> {
-        let entries = fs::read_dir(self.plans.path()).into_iter().flatten().flatten();
-        let files = entries.filter(|it| it.file_name().to_string_lossy().starts_with(PROVOKED));
-        let texts = files.filter_map(|it| fs::read_to_string(it.path()).ok());
-        texts
-            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>())
-            .collect()
+    /// Waits for a child, at most until then.
+    fn wait(
+        &self,
+        child: &mut Child,
+        end: Instant,
+        mut ends: Option<&mut Ends>,
+    ) -> io::Result<Waited> {
+        let pid = Pid::from_child(child);
+        let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
+        loop {
+            // First, because a terminal sends it to the program too.
+            if let Some(signal) = self.signals.next_within(Duration::ZERO) {
+                return Ok(Waited::Stopped(signal));
+            }
+            ends.iter_mut().for_each(|ends| ends.take_in());
+            if let Some(status) = child.try_wait()? {
+                return Ok(Waited::Ended(status));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Waited::TimedOut);
+            }
+            let time =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let ours = [descriptor.as_fd(), self.signalled.as_fd()].into_iter();
+            let all = ours.chain(ends.as_deref().map(Ends::descriptor));
+            let mut all: Vec<_> =
+                all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            match poll(&mut all, Some(&time)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 
 /// What is provoked at a place, for people.
-pub(super) fn described(place: &Place) -> String {
+pub(super) fn described(place: &Place, programs: &Programs) -> String {
     let Place { provocation, process, object, nth } = place;
     let (operation, of) = provocation.operation();
     let of = of.map_or(String::new(), |of| format!(" of {of} {object}"));
+    let program = programs.get(process).map_or(String::new(), |name| format!(" ({name})"));
     format!(
-        "{}: {} ({}), at {operation} {nth}{of} in process {process}",
+        "{}: {} ({}), at {operation} {nth}{of} in process {process}{program}",
         provocation.name(),
         provocation.what(),
         provocation.promise()
     )
-}
-
-/// Waits for a child, at most so long. None if it still runs then.
-fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    let pid = Pid::from_child(child);
-    let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
-    let end = Instant::now() + limit;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(None);
-        }
-        let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&time)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 /// Ends all children of this process, and theirs, which become children of this process.

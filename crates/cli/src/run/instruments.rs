@@ -2,6 +2,7 @@
 
 use crate::devices::registry;
 use crate::failure::{Failure, Result};
+use crate::shell::option;
 use std::path::PathBuf;
 use std::process::Command;
 use transom_host::capture;
@@ -17,6 +18,14 @@ pub(super) struct InstrumentArgs {
     /// Make something go wrong, such as loss=1% or nak=remote-access,op=read,nth=3; see below
     #[arg(long = "fault", value_name = "FAULT")]
     faults: Vec<Fault>,
+}
+
+impl InstrumentArgs {
+    /// The options as the user may type them, each with a space before it.
+    pub(super) fn options(&self) -> impl Iterator<Item = String> {
+        let capture = self.capture.iter().map(|file| option("capture", file));
+        capture.chain(self.faults.iter().map(|fault| option("fault", fault.to_string())))
+    }
 }
 
 /// Passes the options on to the program, which has so many devices.

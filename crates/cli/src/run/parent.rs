@@ -155,7 +155,7 @@ pub(crate) fn unless_failed<T>(status: ExitStatus, found: Result<T>) -> Result<T
 }
 
 /// Ends as the program has. The first process of a PID namespace cannot end by a signal of its own.
-pub(super) fn end_like(status: ExitStatus) -> ! {
+pub(crate) fn end_like(status: ExitStatus) -> ! {
     if let (Some(signal), false) = (status.signal(), is_first()) {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: this process ends here, and has no handlers. The set is this call's own.

@@ -250,6 +250,7 @@ mod rehearsed {
     mod explained;
     mod failures;
     mod gone;
+    mod judged;
     mod losses;
     mod makes;
     mod medians;

@@ -45,7 +45,7 @@ pub(super) fn is_shown_by(program: &str, name: &str, provocation: Provocation, r
         else {
             return Err(format!("{name}: {printed:?}"));
         };
-        let options: Vec<_> = options.split(' ').chain(["--limit", "1s"]).collect();
+        let options: Vec<_> = options.split(' ').collect();
         let places = options.iter().filter_map(|word| word.parse::<Place>().ok());
         let places: Vec<_> = places.map(|place| place.provocation).collect();
         if places != [provocation] {

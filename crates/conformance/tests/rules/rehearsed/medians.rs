@@ -10,8 +10,8 @@ use transom_conformance::documents::{Document, root};
 use transom_conformance::processes::{Scratch, is_long};
 use transom_conformance::programs::{Running, command};
 use transom_conformance::spaces::{VethPair, two_hosts};
-use transom_rehearse::{Place, Plan, Provocation, Sort};
-use transom_system::rehearsal::{PLAN, PROVOKED};
+use transom_rehearse::{Plan, Provocation, Sort};
+use transom_system::rehearsal::{PLAN, provoked};
 
 use super::bugs::{Cause, TABLE, compiled, programs, read};
 
@@ -95,12 +95,8 @@ fn fails(folder: &Path, program: &[&str], seed: u64) -> bool {
     run.args(["run", "--"]).args(program);
     run.env("TRANSOM_LIB", libraries).env("TRANSOM_REHEARSE", folder);
     let Ok((status, _)) = Running::start(&mut run).end(LIMIT) else { return true };
-    let is_record = |file: &Path| {
-        file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PROVOKED))
-    };
-    let records = files().filter(|file| is_record(file));
-    let text: String = records.map(|it| fs::read_to_string(it).expect("a record")).collect();
-    let mut places = text.lines().filter_map(|line| line.parse::<Place>().ok());
+    let records = provoked::of_run(folder).expect("records");
+    let mut places = records.iter().flat_map(|it| &it.places);
     // After a call was made to fail, any exit status is right.
     let may_end = places.any(|place| place.provocation.sort() == Sort::Failure);
     match status.code() {

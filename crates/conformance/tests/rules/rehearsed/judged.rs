@@ -1,0 +1,253 @@
+//! How `transom rehearse` judges a run, cuts it down and reports it (`judged.c`).
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::time::Duration;
+use std::{fs, os::unix::process::ExitStatusExt as _};
+
+use serde_json::{Value, json};
+use transom_conformance::c_programs::compile;
+use transom_conformance::explained::on_one_line;
+use transom_conformance::processes::Scratch;
+use transom_conformance::programs::{Printed, Running, command};
+
+use super::command::{LIMIT, rehearse};
+
+static PROGRAMS: LazyLock<(Scratch, [String; 2])> = LazyLock::new(|| {
+    let scratch = Scratch::new("judged");
+    let compiled = ["judged", "moments"].map(|name| {
+        let binary = compile(&scratch, &format!("rehearsed/{name}.c"), name, &["-libverbs"]);
+        binary.to_str().expect("a path in UTF-8").to_owned()
+    });
+    (scratch, compiled)
+});
+
+fn judged() -> &'static str {
+    &PROGRAMS.1[0]
+}
+
+fn moments() -> &'static str {
+    &PROGRAMS.1[1]
+}
+
+/// A file in a folder for this test.
+fn file(folder: &Scratch, name: &str) -> String {
+    folder.path().join(name).to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// The command that a report prints, without its own name.
+fn again(printed: &Printed) -> String {
+    let mut lines = printed.complaints.lines();
+    let found = lines.find_map(|line| line.trim().strip_prefix("transom "));
+    found.unwrap_or_else(|| panic!("no command: {printed:?}")).to_owned()
+}
+
+/// Types the command that a report prints into a shell; its exit status.
+fn type_again(printed: &Printed) -> (Option<i32>, Printed) {
+    let [transom, ..] = command();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec \"$0\" {}", again(printed))]).arg(transom);
+    shell.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    let (status, printed) = Running::start(&mut shell).end(LIMIT).unwrap();
+    (status.code(), printed)
+}
+
+/// A script hides by what its program has ended: make exits with 2 then.
+///
+/// Rule: REH-40
+#[test]
+fn a_crash_behind_a_script_is_a_failure_although_a_call_was_refused() {
+    let options = ["--only", "refused-objects", "--runs", "30"];
+    let scripts = ["\"$0\" dies-if-refused", "\"$0\" dies-if-refused || exit 2"];
+    for script in scripts {
+        let (status, printed) = rehearse(&options, &["sh", "-c", script, judged()]);
+        let told = on_one_line(&printed.complaints);
+        assert_eq!(status, Some(66), "{script}: {printed:?}");
+        assert!(told.contains("process judged is killed by signal 11"), "{told}");
+        assert_eq!(type_again(&printed).0, Some(66), "{printed:?}");
+    }
+}
+
+/// Rule: REH-40
+#[test]
+fn a_process_that_is_ended_or_ends_at_once_or_always_dies_is_no_failure() {
+    for name in ["is-ended", "ends-at-once"] {
+        let options = ["--only", "exact-sizes,late-work", "--runs", "3"];
+        let (status, printed) = rehearse(&options, &[judged(), name]);
+        assert_eq!(status, Some(0), "{name}: {printed:?}");
+    }
+}
+
+/// Rule: REH-42
+#[test]
+fn a_program_that_fails_the_second_time_by_itself_has_no_cause_named() {
+    let folder = Scratch::new("judged-twice");
+    let script = "\"$0\" reads-early right; [ -e \"$1\" ] && exit 3; touch \"$1\"";
+    let left = file(&folder, "left");
+    let only = ["--only", "poisoned-fields", "--runs", "2"];
+    let (status, printed) = rehearse(&only, &["sh", "-c", script, moments(), &left]);
+    let told = on_one_line(&printed.complaints);
+    assert_eq!(status, Some(66), "{printed:?}");
+    assert!(told.contains("It fails without any provocation too, in 3 of 3 runs."), "{told}");
+    assert!(!told.contains("makes it fail:"), "{told}");
+    assert!(again(&printed).starts_with("check -- sh -c"), "{printed:?}");
+}
+
+/// Rule: REH-42
+#[test]
+fn a_cut_that_has_no_time_left_says_so() {
+    // It hangs, if a poll gives one completion of two.
+    let script = "\"$0\" polls-once wrong || sleep 1000";
+    let moments = moments();
+    let options = ["--runs", "12", "--limit", "9s", "--only", "single-completions,poisoned-fields"];
+    let (status, printed) = rehearse(&options, &["sh", "-c", script, moments]);
+    let told = on_one_line(&printed.complaints);
+    assert_eq!(status, Some(66), "{printed:?}");
+    assert!(told.contains("the program still runs after 9 s"), "{told}");
+    // A run that hangs takes a second or two in a cut, so there is time enough.
+    assert!(told.contains("This alone makes it fail: single-completions:"), "{told}");
+    assert!(told.contains("in process 0 (moments)"), "{told}");
+    let (status, printed) = type_again(&printed);
+    assert_eq!(status, Some(66), "{printed:?}");
+    assert!(!printed.complaints.contains("Never exercised"), "{printed:?}");
+}
+
+/// Rules: REH-40, REH-44
+#[test]
+fn what_the_check_found_is_told_of_a_program_that_dies_then() {
+    let options = ["--only", "exact-sizes", "--runs", "1"];
+    let program = [judged(), "makes-a-mistake-and-dies"];
+    let (status, printed) = rehearse(&options, &program);
+    assert_eq!(status, Some(66), "{printed:?}");
+    let told = on_one_line(&printed.complaints);
+    assert!(told.contains("the program is killed by signal 11"), "{told}");
+    assert!(told.contains("used-after-destroy"), "{told}");
+    let (_, printed) = rehearse(&[&options[..], &["--json"]].concat(), &program);
+    let lines = printed.output.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let failure = lines.into_iter().find(|it: &Value| it["type"] == "failure");
+    let failure = failure.unwrap_or_else(|| panic!("{printed:?}"));
+    assert_eq!(failure["findings"][0]["kind"], "used-after-destroy");
+    assert_eq!(
+        (&failure["complete"], &failure["places"][0]["program"]),
+        (&json!(true), &json!("judged"))
+    );
+}
+
+/// Rule: REH-43
+#[test]
+fn a_signal_to_the_command_ends_the_program_and_tells_the_runs_so_far() {
+    let folder = Scratch::new("judged-signal");
+    let (pid, second) = (file(&folder, "pid"), file(&folder, "second"));
+    // The second run goes on until somebody ends it.
+    let script = "\"$0\" reads-early right; [ -e \"$2\" ] || { touch \"$2\"; exit 0; }; \
+                  echo $$ > \"$1.new\"; mv \"$1.new\" \"$1\"; exec sleep 1000";
+    let [transom, ..] = command();
+    let mut rehearse = Command::new(transom);
+    rehearse.args([
+        "rehearse",
+        "--limit",
+        "10m",
+        "--",
+        "sh",
+        "-c",
+        script,
+        moments(),
+        &pid,
+        &second,
+    ]);
+    rehearse.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    let mut running = Running::start(&mut rehearse);
+    running.wait_until("has begun its second run", || Path::new(&pid).exists()).unwrap();
+    running.signal(libc::SIGTERM);
+    let (status, printed) = running.end(Duration::from_secs(20)).unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGTERM), "{printed:?}");
+    let told = "transom rehearse: Ended by signal 15. Nothing failed in 0 runs.";
+    assert!(printed.complaints.contains(told), "{printed:?}");
+    let pid = fs::read_to_string(pid).expect("the script wrote it");
+    assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid}");
+}
+
+/// Rule: REH-42
+#[test]
+fn the_command_that_is_printed_has_the_options_that_the_failure_needs() {
+    let folder = Scratch::new("judged-again");
+    let capture = file(&folder, "a b.pcapng");
+    let needs = |count, name| [judged(), "needs-devices", count, name];
+    let cases: [(&[&str], _); 4] = [
+        (&["--devices", "2"], needs("2", "transom0")),
+        (&["--device-name", "rxe7"], needs("1", "rxe7")),
+        (&["--device", "mlx5_3,numa=0", "--device", "mlx5_4"], needs("2", "mlx5_3")),
+        (
+            &["--capture", &capture, "--fault", "delay=1ms", "--limit", "20s"],
+            needs("1", "transom0"),
+        ),
+    ];
+    for (given, program) in cases {
+        let own = ["--only", "exact-sizes", "--runs", "1"];
+        let (status, printed) = rehearse(&[&own, given].concat(), &program);
+        assert_eq!(status, Some(66), "{given:?}: {printed:?}");
+        let words = again(&printed);
+        let is_there = |option: &&str| words.contains(&format!(" {option} "));
+        assert!(given.iter().filter(|it| it.starts_with("--")).all(is_there), "{words}");
+        assert_eq!(type_again(&printed).0, Some(66), "{printed:?}");
+    }
+    assert!(Path::new(&capture).exists());
+}
+
+/// It ends in good order when a call is refused, as any program may.
+///
+/// Rule: REH-03
+#[test]
+fn a_program_that_gives_up_its_root_directory_is_judged_as_any_other() {
+    let folder = Scratch::new("judged-root");
+    let root = folder.path().to_str().expect("a path in UTF-8");
+    let options = ["--only", "refused-objects", "--runs", "30"];
+    let (status, printed) = rehearse(&options, &[judged(), "gives-up-its-root", root]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    assert!(!printed.complaints.contains("Never exercised"), "{printed:?}");
+}
+
+/// Rule: REH-03
+#[test]
+fn a_forked_child_that_opens_a_device_has_its_own_number() {
+    let options = ["--only", "exact-sizes", "--runs", "1"];
+    let (status, printed) = rehearse(&options, &[judged(), "has-workers"]);
+    assert_eq!(status, Some(66), "{printed:?}");
+    // The parent is 0, and the worker that is right is 1.
+    assert!(again(&printed).contains("--at exact-sizes:2.0.0 "), "{printed:?}");
+    assert_eq!(type_again(&printed).0, Some(66), "{printed:?}");
+}
+
+/// Rule: REH-41
+#[test]
+fn a_rehearsal_that_has_nothing_to_provoke_is_refused() {
+    for options in [
+        &["--only", "torn-sources", "--order", "model"][..],
+        &["--only", "late-work", "--without", "late-work"],
+        &["--seed", "1", "--at", "late-work:0.0.0", "--without", "late-work"],
+    ] {
+        let (status, printed) = rehearse(options, &[moments(), "reads-early", "right"]);
+        assert_eq!(status, Some(2), "{options:?}: {printed:?}");
+        assert!(printed.complaints.contains("nothing is left to provoke"), "{printed:?}");
+    }
+}
+
+/// A makefile may have the check already. It reports to its own user, and to the rehearsal.
+///
+/// Rules: CHK-93, REH-40, REH-41
+#[test]
+fn a_check_within_a_rehearsal_tells_it_what_it_found() {
+    let [transom, ..] = command();
+    let transom = transom.to_str().expect("a path in UTF-8");
+    let check = [transom, "check", "--", judged()];
+    let right = [&check[..3], &[moments(), "reads-early", "right"]].concat();
+    let (status, printed) = rehearse(&["--only", "late-work", "--runs", "2"], &right);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let wrong = [&check[..], &["makes-a-mistake-and-dies"]].concat();
+    let (status, printed) = rehearse(&["--seed", "1", "--at", "exact-sizes:0.0.0"], &wrong);
+    assert_eq!(status, Some(66), "{printed:?}");
+    // What the program printed is behind a bar.
+    let mut lines = printed.complaints.lines();
+    assert!(lines.any(|line| line.starts_with("error[used-after-destroy]")), "{printed:?}");
+}
