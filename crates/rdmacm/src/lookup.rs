@@ -107,8 +107,7 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
             return Err(Wrong::new(libc::EBUSY, said));
         }
         let file = this.file()?;
-        let thread = std::thread::Builder::new().name("transom-lookup".to_owned());
-        let started = thread.spawn(move || {
+        let started = transom_thread::start("transom-lookup", move || {
             let _inside = sanitized::inside();
             work.carry_out();
         });

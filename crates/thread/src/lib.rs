@@ -1,13 +1,15 @@
 //! What the C library keeps for each thread, as functions that C calls need it: its errno, and whether and
-//! where it may be cancelled; and the wait of a thread of ours.
+//! where it may be cancelled; and threads of ours, and how they wait.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+mod own;
 mod wait;
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
+pub use own::{SignalsBlocked, start};
 pub use wait::poll;
 
 /// This thread's errno.

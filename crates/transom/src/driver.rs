@@ -5,7 +5,7 @@ use crate::{CompletionQueue, Error, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 /// A thread that delivers a queue's completions. Each delivery wakes the task that awaits it.
 ///
@@ -62,9 +62,7 @@ impl Driver {
             // It ends on request, or if the device fails. In that case all tasks see the failure themselves.
             let _ = inner.wait_until(None, Some(until.as_fd()), never);
         };
-        let thread = Builder::new()
-            .name("transom-driver".to_owned())
-            .spawn(drive)
+        let thread = transom_thread::start("transom-driver", drive)
             .map_err(|error| failed("pthread_create", error.raw_os_error().unwrap_or(0)))?;
         let process = std::process::id();
         Ok(Self { thread: Some(thread), process, stop, queue: queue.clone() })

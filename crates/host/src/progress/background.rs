@@ -57,11 +57,10 @@ impl Threads {
         let begun = Arc::new(Barrier::new(2));
         let begins = Arc::clone(&begun);
         let device = Arc::downgrade(adapter.device());
-        let thread = std::thread::Builder::new().name("transom".into()).spawn(move || {
+        let thread = transom_thread::start("transom", move || {
             begins.wait();
             drop(begins);
             let _inside = sanitizers::inside();
-            block_signals();
             wake_in_time();
             let _ = caught(|| background.run(&weak, &device));
             // It may have failed.
@@ -318,16 +317,6 @@ impl Dispatch<'_> {
 fn drain(wake: &impl AsFd) {
     let mut bytes = [0; 256];
     while rustix::io::read(wake, &mut bytes).is_ok_and(|count| count == bytes.len()) {}
-}
-
-/// Signals are for the program's own threads.
-fn block_signals() {
-    // SAFETY: a signal set of this call's own, filled and then given to this thread only.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
-    }
 }
 
 /// Stops the kernel from rounding this thread's timeouts up to 50 microseconds.

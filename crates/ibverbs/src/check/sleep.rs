@@ -10,7 +10,6 @@ use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Once, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -206,8 +205,7 @@ impl Checker {
         self.sleepers.watches.call_once(|| {
             self.sleepers.has_watcher.store(true, Release);
             // If the thread cannot be made, nobody looks.
-            let thread = thread::Builder::new().name(WATCHER.to_owned()).spawn(|| self.watch());
-            if thread.is_err() {
+            if transom_thread::start(WATCHER, || self.watch()).is_err() {
                 self.watches_no_more();
             }
         });
@@ -318,7 +316,6 @@ impl Checker {
 
     /// The watcher's loop. A mistake in the check itself ends it.
     pub(super) fn watch(&self) {
-        block_signals();
         let mut waits = Waits::default();
         while self.attempt(|| self.look(&mut waits)) {
             self.tick();
@@ -436,14 +433,4 @@ impl Checker {
 /// How a thread sleeps. `may_wake` says that it waits for something other than channels.
 fn how_it_sleeps(does: &str, may_wake: bool) -> How<'_> {
     uncancelled(|| How { does, may_wake: may_wake || timers_run(), is_alone: is_alone() })
-}
-
-/// Blocks all signals in this thread: they are for the program's own threads.
-fn block_signals() {
-    // SAFETY: a signal set of this call's own, filled and then given to this thread only.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
-    }
 }

@@ -66,13 +66,11 @@ impl<T: Send + 'static> Listener<T> {
             stop: Flag::new()?,
         });
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("rsocket".to_owned());
-        let thread = thread
-            .spawn(move || {
-                let _inside = sanitized::inside();
-                serve(&own, &theirs, make);
-            })
-            .map_err(|_| Wrong::new(libc::EAGAIN, "no thread can be started: see `ulimit -u`"))?;
+        let thread = transom_thread::start("rsocket", move || {
+            let _inside = sanitized::inside();
+            serve(&own, &theirs, make);
+        })
+        .map_err(|_| Wrong::new(libc::EAGAIN, "no thread can be started: see `ulimit -u`"))?;
         Ok(Self { shared, thread: Some(thread), process: std::process::id() })
     }
 
@@ -128,13 +126,6 @@ impl<T> Drop for Listener<T> {
 /// Waits for requests until it is stopped, or the device goes.
 fn serve<T>(own: &OwnId, shared: &Shared<T>, make: impl Fn(Happened) -> Option<T>) {
     let _own = OwnWork::begin();
-    // Only the program's own threads may handle its signals.
-    // SAFETY: the set is filled, and the old one is not asked for.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
-    }
     let mut is_first = true;
     loop {
         let is_full = shared.queue.lock().len() >= shared.backlog;

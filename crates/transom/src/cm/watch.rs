@@ -18,7 +18,6 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::thread::Builder;
 use std::time::Instant;
 use std::{mem, ptr};
 
@@ -178,9 +177,7 @@ impl Watcher {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| failed("epoll_create1", errno.raw_os_error()))?;
         let epoll: &'static OwnedFd = Box::leak(Box::new(epoll));
-        Builder::new()
-            .name("transom-waker".to_owned())
-            .spawn(move || watch(epoll, watched))
+        transom_thread::start("transom-waker", move || watch(epoll, watched))
             .map_err(|error| failed("pthread_create", error.raw_os_error().unwrap_or(0)))?;
         Ok(Self { epoll, wakers: HashMap::new() })
     }
