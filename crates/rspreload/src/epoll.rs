@@ -10,14 +10,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::ops::RangeInclusive;
+use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::ptr::null;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use libc::{epoll_event, pollfd, sigset_t, timespec};
-use parking_lot::Mutex;
-use transom_thread::{errno, set_errno};
+use parking_lot::{Mutex, MutexGuard};
+use transom_thread::{SignalsBlocked, errno, set_errno};
 
 use crate::next::next;
 use crate::process::has_rsockets;
@@ -61,10 +61,42 @@ const EDGE: u32 = libc::EPOLLET as u32;
 pub(crate) const READ: u32 = !(libc::EPOLLOUT as u32);
 pub(crate) const WRITE: u32 = libc::EPOLLOUT as u32 | ALWAYS;
 
-/// The sets that have had rsockets, by descriptor.
-static SETS: Mutex<BTreeMap<c_int, Set>> = Mutex::new(BTreeMap::new());
+static SETS: Mutex<Kept> = Mutex::new(Kept { sets: BTreeMap::new(), held: None });
 /// The number of these sets. Most programs have none, and never take the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+struct Kept {
+    /// The sets that have had rsockets, by descriptor.
+    sets: BTreeMap<c_int, Set>,
+    /// The signals that wait from before a fork until after it.
+    held: Option<SignalsBlocked>,
+}
+
+/// The sets, locked. Signals wait meanwhile: a handler may close a descriptor or fork, and would wait for its own thread.
+struct Sets {
+    kept: MutexGuard<'static, Kept>,
+    /// Behind the lock, so that it is dropped after it.
+    blocked: SignalsBlocked,
+}
+
+fn lock() -> Sets {
+    let blocked = SignalsBlocked::all();
+    Sets { kept: SETS.lock(), blocked }
+}
+
+impl Deref for Sets {
+    type Target = BTreeMap<c_int, Set>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.kept.sets
+    }
+}
+
+impl DerefMut for Sets {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.kept.sets
+    }
+}
 
 struct Set {
     members: Vec<Member>,
@@ -272,7 +304,7 @@ unsafe extern "C-unwind" fn epoll_ctl(
         // SAFETY: by the contract of this function.
         return unsafe { real::epoll_ctl(set, what, fd, event) };
     }
-    let mut sets = SETS.lock();
+    let mut sets = lock();
     let changed = match sets.get_mut(&set) {
         // SAFETY: by the contract of this function.
         Some(set) => unsafe { set.change(what, fd, event) },
@@ -292,7 +324,7 @@ pub(crate) fn closed(range: RangeInclusive<c_int>) {
     if COUNT.load(Relaxed) == 0 || !has_rsockets() {
         return;
     }
-    let mut sets = SETS.lock();
+    let mut sets = lock();
     sets.retain(|set, _| !range.contains(set));
     COUNT.store(sets.len(), Relaxed);
     for set in sets.values_mut() {
@@ -311,7 +343,7 @@ pub(crate) fn used(fd: c_int, events: u32) {
 #[cold]
 fn tell_again(fd: c_int, events: u32) {
     let before = errno();
-    for set in SETS.lock().values_mut() {
+    for set in lock().values_mut() {
         let Some(at) = set.place(fd) else { continue };
         let member = &mut set.members[at];
         if member.untold & events != events {
@@ -327,7 +359,7 @@ pub(crate) fn replaced(fd: c_int) {
     if COUNT.load(Relaxed) == 0 {
         return;
     }
-    for (set, kept) in SETS.lock().iter_mut() {
+    for (set, kept) in lock().iter_mut() {
         if let Some(at) = kept.place(fd) {
             let Member { events, data, .. } = kept.members.remove(at);
             let mut event = epoll_event { events, u64: data };
@@ -339,7 +371,9 @@ pub(crate) fn replaced(fd: c_int) {
 
 /// Locks the sets, from before a fork until after it.
 pub(crate) fn hold() {
-    std::mem::forget(SETS.lock());
+    let Sets { mut kept, blocked } = lock();
+    kept.held = Some(blocked);
+    std::mem::forget(kept);
 }
 
 /// Undoes [`hold`]. A child has no rsockets in its sets.
@@ -349,12 +383,15 @@ pub(crate) fn hold() {
 pub(crate) unsafe fn release(is_child: bool) {
     // SAFETY: by the contract of this function.
     unsafe {
+        let kept = &mut *SETS.data_ptr();
         if is_child {
             COUNT.store(0, Relaxed);
             // The nudges stay open, because the parent has the kernel's sets too.
-            std::mem::forget(std::mem::take(&mut *SETS.data_ptr()));
+            std::mem::forget(std::mem::take(&mut kept.sets));
         }
+        let blocked = kept.held.take();
         SETS.force_unlock();
+        drop(blocked);
     }
 }
 
@@ -373,7 +410,7 @@ unsafe fn wait_for(
     if table::rsocket(set).is_some() {
         return Some(Err(libc::EINVAL));
     }
-    if COUNT.load(Relaxed) == 0 || !SETS.lock().contains_key(&set) {
+    if COUNT.load(Relaxed) == 0 || !lock().contains_key(&set) {
         return None;
     }
     let rsockets = rsockets()?;
@@ -399,13 +436,13 @@ unsafe fn events(
 ) -> Result<Vec<epoll_event>, c_int> {
     let end = time.and_then(|time| Instant::now().checked_add(time));
     loop {
-        let entered = SETS.lock().get_mut(&set).map(Set::enter);
+        let entered = lock().get_mut(&set).map(Set::enter);
         let (mut polled, nudges) = entered.ok_or(libc::EBADF)?;
         polled.push(pollfd { fd: set, events: libc::POLLIN, revents: 0 });
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         // SAFETY: by the contract of this function.
         let count = unsafe { wait(&mut polled, milliseconds(left), mask, rsockets) };
-        let mut sets = SETS.lock();
+        let mut sets = lock();
         // The set may have been closed meanwhile, and another one may have its number.
         let kept = sets.get_mut(&set).filter(|kept| kept.waiting > 0).ok_or(libc::EBADF)?;
         kept.leave(nudges);
@@ -456,7 +493,7 @@ unsafe fn wait_wherever(
         return kept as c_int;
     }
     // A thread that adds the first rsocket holds the lock until the set is in the table. Wait for that.
-    drop(SETS.lock());
+    drop(lock());
     let left = || Ok(time()?.map(|time| time.saturating_sub(begun.elapsed())));
     // SAFETY: by the contract of this function. If the set has been closed, there is nothing to report either.
     answered(unsafe { wait_for(set, to, room, left, mask) }.unwrap_or(Err(libc::EINTR)))

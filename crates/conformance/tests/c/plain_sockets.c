@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -390,6 +391,39 @@ static void a_set_that_is_waited_for_gets_its_first(void)
 	shown("a thread that waits for a set hears of the first rsocket in it, and of nothing else");
 }
 
+static atomic_int handled;
+
+static void closes_another(int signal)
+{
+	(void)signal;
+	close(dup(0));
+	handled++;
+}
+
+/* close(2) may be called by a handler, wherever the signal comes. */
+static void a_handler_may_close_a_descriptor(void)
+{
+	const int set = epoll_create1(EPOLL_CLOEXEC);
+	struct sigaction action = {.sa_handler = closes_another, .sa_flags = SA_RESTART};
+	struct itimerval often = {{0, 200}, {0, 200}}, never = {0};
+	struct epoll_event event;
+	int ends[2];
+
+	pair(ends);
+	works(ends);
+	CHECK(set >= 0 && !sigaction(SIGALRM, &action, NULL));
+	change(set, EPOLL_CTL_ADD, ends[0], EPOLLIN);
+	CHECK(!setitimer(ITIMER_REAL, &often, NULL));
+	while (handled < 500) {
+		change(set, EPOLL_CTL_MOD, ends[0], EPOLLIN);
+		CHECK(epoll_wait(set, &event, 1, 0) == 0 || errno == EINTR);
+	}
+	CHECK(!setitimer(ITIMER_REAL, &never, NULL));
+	action.sa_handler = SIG_DFL;
+	CHECK(!sigaction(SIGALRM, &action, NULL) && !close(set) && !close(ends[0]) && !close(ends[1]));
+	shown("a handler may close a descriptor while its thread is in a set of epoll");
+}
+
 static int number_of(int fd, int level, int name)
 {
 	int value = -1;
@@ -501,6 +535,7 @@ int main(void)
 	other_names();
 	sets_of_epoll();
 	a_set_that_is_waited_for_gets_its_first();
+	a_handler_may_close_a_descriptor();
 	the_other_way();
 	many_descriptors();
 	CHECK(!close(ends[0]) && !close(ends[1]));
