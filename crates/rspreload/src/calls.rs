@@ -6,10 +6,11 @@ use std::ptr::{null, null_mut};
 use libc::{iovec, msghdr, off_t, sockaddr, socklen_t};
 use transom_thread::{errno, set_errno};
 
+use crate::descriptors::Reserved;
 use crate::fork::takes_rsockets;
 use crate::next::next;
 use crate::rsockets::{rsocket, rsockets};
-use crate::{descriptors, epoll, fallback};
+use crate::{epoll, fallback};
 
 mod real {
     use super::*;
@@ -214,10 +215,11 @@ unsafe extern "C-unwind" fn called(
             && let Some(rsockets) = rsockets()
             && !rsockets.is_their_own(caller)
             && takes_rsockets()
+            && let Some(reserved) = Reserved::lowest()
         {
             let number = (rsockets.rsocket)(domain, kind, protocol);
             if number >= 0 {
-                let descriptor = descriptors::stand_for(number, flags, rsockets);
+                let descriptor = reserved.stand_for(number, flags, rsockets);
                 if descriptor >= 0 {
                     return descriptor;
                 }
@@ -241,6 +243,8 @@ unsafe extern "C-unwind" fn accept4(
         let Some((number, rsockets)) = rsocket(fd) else {
             return real::accept4(fd, addr, length, flags);
         };
+        // Before the connection is taken: without a descriptor it stays, as the system's would.
+        let Some(reserved) = Reserved::lowest() else { return -1 };
         let accepted = (rsockets.raccept)(number, addr, length);
         epoll::used(fd, epoll::READ);
         if accepted < 0 {
@@ -249,7 +253,7 @@ unsafe extern "C-unwind" fn accept4(
         if flags & libc::SOCK_NONBLOCK != 0 {
             (rsockets.rfcntl)(accepted, libc::F_SETFL, libc::O_NONBLOCK.into());
         }
-        descriptors::stand_for(accepted, flags, rsockets)
+        reserved.stand_for(accepted, flags, rsockets)
     }
 }
 

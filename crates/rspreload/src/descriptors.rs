@@ -23,27 +23,45 @@ mod real {
     }
 }
 
-/// Makes a descriptor that stands for an rsocket. If that fails, it closes the rsocket. A program started by `exec`
-/// inherits the descriptor unless the flags forbid it, as it would inherit the system's socket. An rsocket is of no use
-/// there, but a system socket in its place may be.
-pub(crate) fn stand_for(number: c_int, flags: c_int, rsockets: &Rsockets) -> c_int {
-    let closes = flags & libc::SOCK_CLOEXEC != 0;
-    let duplicate = if closes { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-    // SAFETY: the rsocket's own descriptor is open.
-    let descriptor = unsafe { real::fcntl(number, duplicate, 0) };
-    if descriptor >= 0 && table::add(descriptor, number) {
-        return descriptor;
+/// The lowest free descriptor, for an rsocket that is about to be made or accepted: an rsocket takes descriptors of its
+/// own, and none may be left then.
+pub(crate) struct Reserved(c_int);
+
+impl Reserved {
+    /// `None` with the errno if no descriptor is left.
+    pub(crate) fn lowest() -> Option<Self> {
+        // SAFETY: the call takes any arguments.
+        let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        (descriptor >= 0).then_some(Self(descriptor))
     }
-    let errno = errno();
-    // SAFETY: the program has neither.
-    unsafe {
-        (rsockets.rclose)(number);
-        if descriptor >= 0 {
-            real::close(descriptor);
+
+    /// Makes it stand for an rsocket. If that fails, it closes the rsocket. A program started by `exec` inherits the
+    /// descriptor unless the flags forbid it, as it would inherit the system's socket. An rsocket is of no use there,
+    /// but a system socket in its place may be.
+    pub(crate) fn stand_for(self, number: c_int, flags: c_int, rsockets: &Rsockets) -> c_int {
+        let closes = if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
+        // SAFETY: the rsocket's own descriptor is open, and so is this one.
+        let descriptor = unsafe { real::dup3(number, self.0, closes) };
+        if descriptor >= 0 && table::add(descriptor, number) {
+            std::mem::forget(self);
+            return descriptor;
         }
+        let errno = if descriptor >= 0 { libc::EMFILE } else { errno() };
+        // SAFETY: the program does not have it.
+        unsafe { (rsockets.rclose)(number) };
+        drop(self);
+        set_errno(errno);
+        -1
     }
-    set_errno(if descriptor >= 0 { libc::EMFILE } else { errno });
-    -1
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let before = errno();
+        // SAFETY: the descriptor belongs to this value.
+        unsafe { real::close(self.0) };
+        set_errno(before);
+    }
 }
 
 /// A descriptor stands for no rsocket any more. The rsocket is closed with its last descriptor.

@@ -391,6 +391,59 @@ static void a_set_that_is_waited_for_gets_its_first(void)
 	shown("a thread that waits for a set hears of the first rsocket in it, and of nothing else");
 }
 
+static void a_socket_takes_the_lowest_descriptor(void)
+{
+	struct pollfd asked = {.events = POLLIN};
+	struct rlimit before, none;
+	struct sockaddr_in address;
+	char byte;
+	int low, fd, client;
+
+	CHECK((low = dup(0)) >= 0 && !close(low));
+	CHECK((fd = socket(AF_INET, SOCK_STREAM, 0)) == low && is_rsocket(fd));
+	CHECK(!close(fd));
+	asked.fd = listening(&address);
+	CHECK((client = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+	CHECK(!connect(client, (void *)&address, sizeof(address)) && poll(&asked, 1, -1) == 1);
+	/* None is left. What cannot be accepted stays. */
+	CHECK((low = dup(0)) >= 0 && !close(low) && !getrlimit(RLIMIT_NOFILE, &before));
+	none = (struct rlimit){low, before.rlim_max};
+	CHECK(!setrlimit(RLIMIT_NOFILE, &none));
+	CHECK(accept(asked.fd, NULL, NULL) == -1 && errno == EMFILE);
+	CHECK(!setrlimit(RLIMIT_NOFILE, &before));
+	CHECK((fd = accept(asked.fd, NULL, NULL)) == low && is_rsocket(fd));
+	CHECK(send(client, "x", 1, 0) == 1 && recv(fd, &byte, 1, 0) == 1 && byte == 'x');
+	CHECK(!close(fd) && !close(client) && !close(asked.fd));
+	shown("a socket has the lowest free descriptor, and a connection waits until there is one");
+}
+
+static void what_came_before_the_end_is_read(void)
+{
+	struct linger without = {0, -1};
+	char room[CMSG_SPACE(sizeof(int))], bytes[8];
+	struct iovec part = {bytes, sizeof(bytes)};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room,
+				 .msg_controllen = sizeof(room), .msg_flags = 77};
+	struct pollfd came = {.events = POLLIN | POLLRDHUP};
+	int ends[2];
+
+	pair(ends);
+	works(ends);
+	CHECK(recvmsg(ends[0], &message, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	CHECK(message.msg_controllen == sizeof(room) && message.msg_flags == 77);
+	CHECK(!setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &without, sizeof(without)));
+	CHECK(send(ends[1], "early", 5, 0) == 5);
+	came.fd = ends[0];
+	CHECK(poll(&came, 1, -1) == 1 && came.revents == POLLIN);
+	CHECK(!shutdown(ends[0], SHUT_RD));
+	CHECK(poll(&came, 1, -1) == 1 && came.revents == (POLLIN | POLLRDHUP));
+	CHECK(recv(ends[0], bytes, sizeof(bytes), 0) == 5 && !memcmp(bytes, "early", 5));
+	CHECK(recv(ends[0], bytes, sizeof(bytes), 0) == 0);
+	CHECK(recvmsg(ends[0], &message, 0) == 0 && message.msg_controllen == 0);
+	CHECK(!close(ends[0]) && !close(ends[1]));
+	shown("what came before the program shut its end down is read");
+}
+
 static atomic_int handled;
 
 static void closes_another(int signal)
@@ -536,6 +589,8 @@ int main(void)
 	sets_of_epoll();
 	a_set_that_is_waited_for_gets_its_first();
 	a_handler_may_close_a_descriptor();
+	a_socket_takes_the_lowest_descriptor();
+	what_came_before_the_end_is_read();
 	the_other_way();
 	many_descriptors();
 	CHECK(!close(ends[0]) && !close(ends[1]));

@@ -111,8 +111,8 @@ unsafe fn set(
     if option == (libc::SOL_SOCKET, libc::SO_LINGER) {
         // SAFETY: by the contract of this function.
         let linger { l_onoff, l_linger } = unsafe { given(value, length) }?;
-        let seconds = u64::try_from(l_linger).map_err(|_| Wrong::invalid("l_linger is below 0"))?;
-        let seconds = Duration::from_secs(seconds);
+        // The kernel takes the time for one without a sign.
+        let seconds = Duration::from_secs(l_linger.cast_unsigned().into());
         stream.options.linger = (l_onoff != 0).then_some(seconds);
         return Ok(());
     }

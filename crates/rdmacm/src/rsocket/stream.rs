@@ -353,9 +353,6 @@ impl Stream {
         if self.ends.finished || self.ends.is_over() {
             return;
         }
-        if self.ends.read {
-            self.incoming.read(self.incoming.unread());
-        }
         while let Some(grant) = self.incoming.grant() {
             if !self.can_post(0) {
                 break;
@@ -374,10 +371,7 @@ impl Stream {
         peek: bool,
         tells: bool,
     ) -> Result<Option<usize>, Wrong> {
-        if self.ends.read {
-            return Ok(Some(0));
-        }
-        if self.incoming.unread() == 0 {
+        if self.incoming.unread() == 0 && !self.ends.read {
             self.progress();
         }
         let mut incoming = self.incoming.clone();
@@ -402,7 +396,7 @@ impl Stream {
             }
             return Ok(Some(total));
         }
-        if self.ends.finished {
+        if self.ends.finished || self.ends.read {
             return Ok(Some(0));
         }
         // Report the reason once. After that, it is the end of the stream.

@@ -240,11 +240,11 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
         // SAFETY: by the contract of this function.
         let message = unsafe { msg.as_mut() }.ok_or(NO_MESSAGE)?;
         let count = count_of(message)?;
-        message.msg_controllen = 0;
-        message.msg_flags = 0;
         let socket = SOCKETS.get(socket)?;
         // SAFETY: by the contract of this function.
         let received = unsafe { receive(&socket, buffers(message.msg_iov, count)?, flags) }?;
+        message.msg_controllen = 0;
+        message.msg_flags = 0;
         if received.datagram.is_some_and(|read| read.whole > read.length) {
             message.msg_flags |= libc::MSG_TRUNC;
         }

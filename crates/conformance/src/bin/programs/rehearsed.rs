@@ -137,7 +137,12 @@ const PROGRAMS: &[Rehearsed] = &[
     },
     rdmacm("rstream -p PORT -T v -S 1000 -C 50", "rstream -s 127.0.0.1 -p PORT -T v -S 1000 -C 50"),
     Rehearsed {
-        known: &[(Provocation::FailedRequests, SPINS), (Provocation::GonePeers, SPINS)],
+        known: &[
+            (Provocation::ScrambledBytes, SPINS),
+            (Provocation::ScrambledMessages, SPINS),
+            (Provocation::FailedRequests, SPINS),
+            (Provocation::GonePeers, SPINS),
+        ],
         ..rdmacm("riostream -p PORT -S 1000 -C 50", "riostream -s 127.0.0.1 -p PORT -S 1000 -C 50")
     },
     Rehearsed {

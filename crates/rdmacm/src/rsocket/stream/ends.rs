@@ -31,7 +31,7 @@ impl Stream {
 
     /// Whether the peer has ended its direction, or the connection is gone.
     pub(crate) fn is_finished(&self) -> bool {
-        self.ends.gone || self.ends.finished
+        self.ends.gone || self.ends.finished || self.ends.read
     }
 
     /// Whether the connection is gone without an orderly end, and no call has reported that yet.
