@@ -74,17 +74,59 @@ same! {
         room: *mut socklen_t
     ) -> isize, epoll::READ;
     fn recvmsg, rrecvmsg(message: *mut msghdr, flags: c_int) -> isize, epoll::READ;
-    fn send, rsend(from: *const c_void, length: usize, flags: c_int) -> isize, epoll::WRITE;
     fn read, rread(to: *mut c_void, length: usize) -> isize, epoll::READ;
     fn readv, rreadv(list: *const iovec, count: c_int) -> isize, epoll::READ;
-    fn write, rwrite(from: *const c_void, length: usize) -> isize, epoll::WRITE;
-    fn writev, rwritev(list: *const iovec, count: c_int) -> isize, epoll::WRITE;
     fn getpeername, rgetpeername(addr: *mut sockaddr, length: *mut socklen_t) -> c_int;
     fn getsockname, rgetsockname(addr: *mut sockaddr, length: *mut socklen_t) -> c_int;
     fn setsockopt, rsetsockopt(level: c_int, name: c_int, value: *const c_void, length: socklen_t)
         -> c_int;
     fn getsockopt, rgetsockopt(level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t)
         -> c_int;
+}
+
+/// An rsocket has sent something, or not. A program that goes on after the end of its peer gets SIGPIPE, unless it says
+/// otherwise: rsockets know no signal.
+fn sent(fd: c_int, answer: isize, flags: c_int) -> isize {
+    epoll::used(fd, epoll::WRITE);
+    if answer < 0 && errno() == libc::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {
+        // SAFETY: takes a number.
+        unsafe { libc::raise(libc::SIGPIPE) };
+        set_errno(libc::EPIPE);
+    }
+    answer
+}
+
+/// Functions that send. The last words are the flags that they have.
+macro_rules! sends {
+    ($(fn $name:ident, $of_rsocket:ident($($argument:ident: $type:ty),*), $flags:expr;)*) => {
+        mod sends {
+            use super::*;
+            next! { $(fn $name(fd: c_int $(, $argument: $type)*) -> isize;)* }
+        }
+
+        $(
+            /// # Safety
+            /// As for the C library's.
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $name(fd: c_int $(, $argument: $type)*) -> isize {
+                // SAFETY: by the contract of this function. Both functions have the same.
+                unsafe {
+                    match rsocket(fd) {
+                        Some((number, rsockets)) => {
+                            sent(fd, (rsockets.$of_rsocket)(number $(, $argument)*), $flags)
+                        }
+                        None => sends::$name(fd $(, $argument)*),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+sends! {
+    fn send, rsend(from: *const c_void, length: usize, flags: c_int), flags;
+    fn write, rwrite(from: *const c_void, length: usize), 0;
+    fn writev, rwritev(list: *const iovec, count: c_int), 0;
 }
 
 /// Binds. If the program leaves the port to the system, the port must be free for the system's own sockets too, because
@@ -144,9 +186,7 @@ unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_
         let to_peer =
             message.as_ref().map(|it| msghdr { msg_name: null_mut(), msg_namelen: 0, ..*it });
         let to_peer = to_peer.as_ref().map_or(null(), std::ptr::from_ref);
-        let sent = (rsockets.rsendmsg)(number, to_peer, flags);
-        epoll::used(fd, epoll::WRITE);
-        sent
+        sent(fd, (rsockets.rsendmsg)(number, to_peer, flags), flags)
     }
 }
 
@@ -331,19 +371,23 @@ unsafe extern "C-unwind" fn sendfile(
                 None => libc::lseek(from, 0, libc::SEEK_CUR),
             };
             let length = libc::pread(from, piece.as_mut_ptr().cast(), want, at);
-            let sent = match length {
-                1.. => (rsockets.rsend)(number, piece.as_ptr().cast(), length as usize, 0),
+            let went = match length {
+                1.. => {
+                    let flags = if total > 0 { libc::MSG_NOSIGNAL } else { 0 };
+                    let answer =
+                        (rsockets.rsend)(number, piece.as_ptr().cast(), length as usize, 0);
+                    sent(out, answer, flags)
+                }
                 other => other,
             };
-            epoll::used(out, epoll::WRITE);
-            if sent <= 0 {
-                return if total > 0 { total as isize } else { sent };
+            if went <= 0 {
+                return if total > 0 { total as isize } else { went };
             }
             match offset.as_mut() {
-                Some(offset) => *offset += sent as off_t,
-                None => _ = libc::lseek(from, at + sent as off_t, libc::SEEK_SET),
+                Some(offset) => *offset += went as off_t,
+                None => _ = libc::lseek(from, at + went as off_t, libc::SEEK_SET),
             }
-            total += sent as usize;
+            total += went as usize;
         }
         total as isize
     }

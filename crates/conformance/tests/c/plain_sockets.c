@@ -444,6 +444,36 @@ static void what_came_before_the_end_is_read(void)
 	shown("what came before the program shut its end down is read");
 }
 
+static atomic_int broken;
+
+static void counts_broken(int signal)
+{
+	(void)signal;
+	broken++;
+}
+
+static void a_write_without_a_reader_is_told_of_by_a_signal(void)
+{
+	struct sigaction action = {.sa_handler = counts_broken};
+	struct iovec part = {"x", 1};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+	int ends[2];
+
+	pair(ends);
+	works(ends);
+	CHECK(!sigaction(SIGPIPE, &action, NULL) && !shutdown(ends[0], SHUT_WR));
+	CHECK(send(ends[0], "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
+	CHECK(sendmsg(ends[0], &message, MSG_NOSIGNAL) == -1 && errno == EPIPE && broken == 0);
+	CHECK(send(ends[0], "x", 1, 0) == -1 && errno == EPIPE && broken == 1);
+	CHECK(write(ends[0], "x", 1) == -1 && errno == EPIPE && broken == 2);
+	CHECK(writev(ends[0], &part, 1) == -1 && errno == EPIPE && broken == 3);
+	CHECK(sendmsg(ends[0], &message, 0) == -1 && errno == EPIPE && broken == 4);
+	CHECK(sendto(ends[0], "x", 1, 0, NULL, 0) == -1 && errno == EPIPE && broken == 5);
+	action.sa_handler = SIG_DFL;
+	CHECK(!sigaction(SIGPIPE, &action, NULL) && !close(ends[0]) && !close(ends[1]));
+	shown("a write that nobody can read raises SIGPIPE, unless it says otherwise");
+}
+
 static atomic_int handled;
 
 static void closes_another(int signal)
@@ -591,6 +621,7 @@ int main(void)
 	a_handler_may_close_a_descriptor();
 	a_socket_takes_the_lowest_descriptor();
 	what_came_before_the_end_is_read();
+	a_write_without_a_reader_is_told_of_by_a_signal();
 	the_other_way();
 	many_descriptors();
 	CHECK(!close(ends[0]) && !close(ends[1]));

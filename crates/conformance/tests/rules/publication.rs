@@ -120,7 +120,7 @@ fn without_the_software_device_nothing_of_it_is_needed() {
     };
     assert_eq!(
         needed(&["--no-default-features"]),
-        ["transom", "transom-abi"].map(Into::into).into()
+        ["transom", "transom-abi", "transom-thread"].map(Into::into).into()
     );
     assert!(needed(&[]).contains("transom-device"));
 }

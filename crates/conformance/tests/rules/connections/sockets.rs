@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// What the C program shows.
 const BEHAVIOURS: usize = 31;
 /// What the one of ordinary sockets shows.
-const PLAIN_BEHAVIOURS: usize = 13;
+const PLAIN_BEHAVIOURS: usize = 14;
 
 fn our_libraries() -> &'static Path {
     library(env!("CARGO_TARGET_TMPDIR"))
