@@ -90,8 +90,8 @@ Examples:
 
 const FIELDS: &str = "\
 With --json, each line is an object. Give it a FILE if the program prints: standard output is the program's
-too. Numbers are integers, and offset is a text of decimal digits. A field without a value is null. A finding or a note has these
-fields:
+too. Numbers are integers, and offset is a text of decimal digits. A field without a value is null. A
+finding or a note has these fields:
   type           finding or note
   kind           what kind of mistake, such as work-lost
   rule           its rule, such as CHK-01

@@ -16,6 +16,7 @@ use transom_ibverbs::Description;
 use transom_system::addresses::Addresses;
 use transom_system::registry::connections::{ClaimedPort, Connection, Connections, Waiting};
 use transom_system::registry::{Process, Registry};
+use transom_wire::cm::PortSpace;
 
 const HELP: &str = "\
 This opens the device to read its limits, so it fails if the device cannot work here.
@@ -186,13 +187,12 @@ fn waiting_of<'a>(
 }
 
 /// What a port space is called.
-pub(crate) fn space_name(space: impl std::fmt::Debug + Copy) -> &'static str {
-    match format!("{space:?}").as_str() {
-        "Tcp" => "TCP",
-        "Udp" => "UDP",
-        "Ib" => "IB",
-        "Ipoib" => "IPoIB",
-        _ => "",
+pub(crate) fn space_name(space: PortSpace) -> &'static str {
+    match space {
+        PortSpace::Tcp => "TCP",
+        PortSpace::Udp => "UDP",
+        PortSpace::Ib => "IB",
+        PortSpace::Ipoib => "IPoIB",
     }
 }
 

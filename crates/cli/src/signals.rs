@@ -17,14 +17,24 @@ pub(crate) struct Signals {
     before: libc::sigset_t,
 }
 
+fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: asks for the action of a signal, for which there is room.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 impl Signals {
-    /// Has them wait, in this thread and in those that it starts from now on.
+    /// Has them wait, in this thread and in those that it starts from now on. Those that are ignored stay so, as under
+    /// `nohup`: the kernel keeps a signal that waits, whoever ignores it.
     pub(crate) fn block(signals: &[c_int]) -> Result<Self> {
         // SAFETY: `sigemptyset` fills the set in before anything reads it, and each call gets valid pointers.
         let (all, before, blocked) = unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigemptyset(&raw mut all);
-            for signal in signals {
+            for signal in signals.iter().filter(|signal| !is_ignored(**signal)) {
                 libc::sigaddset(&raw mut all, *signal);
             }
             let blocked = libc::sigprocmask(libc::SIG_BLOCK, &raw const all, &raw mut before);

@@ -203,8 +203,8 @@ impl<K: Copy + PartialEq> EventQueue<K> {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if there is none; `EIO` if no more come; another error where the kernel cannot read without blocking from a descriptor that
-    /// blocks.
+    /// `EAGAIN` if there is none; `EIO` if no more come; another error where the kernel cannot read without blocking
+    /// from a descriptor that blocks.
     pub(crate) fn take_at_once(&self) -> io::Result<(K, u64)> {
         loop {
             self.take_signal()?;

@@ -206,13 +206,12 @@ impl DevicePort {
             if self.expects_datagrams.load(Acquire) {
                 self.expect_datagrams();
             }
-            // No call waits for this one. The program has been told.
-            let _ = self.join_networks();
+            self.join_networks();
         }
         Ok(changes)
     }
 
-    /// Queue pairs are in a group from now on. Call [`DevicePort::join_networks`] to get its datagrams.
+    /// Queue pairs are in a group from now on. Call [`DevicePort::join_group`] to get its datagrams.
     pub fn add_group(&self, group: GroupGid) {
         if !leaves_host(&group) && self.addresses().has_network() {
             warn!(group = %ip(&group), "its scope is one interface: it ends at this host");
@@ -223,27 +222,44 @@ impl DevicePort {
     /// Makes the networks bring the groups' datagrams. Call it for a new group, for a new address, or once the wire
     /// link is open.
     ///
-    /// # Errors
-    ///
-    /// [`NoRoom`] if the kernel lets the socket join no more groups. Some of these groups end at this host then, and
-    /// the program is told.
-    pub fn join_networks(&self) -> Result<(), NoRoom> {
-        let Some(wire) = self.wire() else { return Ok(()) };
-        let mut joined = Ok(());
+    /// If the kernel lets the socket join no more groups, some of them end at this host, and the program is told.
+    pub fn join_networks(&self) {
+        let Some(wire) = self.wire() else { return };
         let mut groups = self.groups.lock();
-        let addresses = self.addresses();
-        for (gid, interfaces) in groups.iter_mut().filter(|(group, _)| leaves_host(group)) {
-            let group = ip(gid);
-            for network in addresses.networks(group.is_ipv4()) {
-                match wire.join(group, network) {
-                    Ok(()) => drop(interfaces.insert(network)),
-                    Err(error) => joined = Err(error),
-                }
+        for (gid, interfaces) in groups.iter_mut() {
+            if let Err(error) = self.join_each(wire, gid, interfaces) {
+                static TOLD: Once = Once::new();
+                TOLD.call_once(|| say(format_args!("{error}")));
             }
         }
-        joined.inspect_err(|error| {
-            static TOLD: Once = Once::new();
-            TOLD.call_once(|| say(format_args!("{error}")));
+    }
+
+    /// The same for one group.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the kernel lets the socket join no more groups.
+    pub fn join_group(&self, group: &GroupGid) -> Result<(), NoRoom> {
+        let (Some(wire), mut groups) = (self.wire(), self.groups.lock()) else { return Ok(()) };
+        // Another thread may have taken it out again.
+        let Some(interfaces) = groups.get_mut(group) else { return Ok(()) };
+        self.join_each(wire, group, interfaces)
+    }
+
+    fn join_each(
+        &self,
+        wire: &Wire,
+        group: &GroupGid,
+        interfaces: &mut BTreeSet<u32>,
+    ) -> Result<(), NoRoom> {
+        if !leaves_host(group) {
+            return Ok(());
+        }
+        let group = ip(group);
+        self.addresses().networks(group.is_ipv4()).try_for_each(|network| {
+            wire.join(group, network)?;
+            interfaces.insert(network);
+            Ok(())
         })
     }
 
@@ -325,8 +341,7 @@ impl DevicePort {
                 }
                 // The background thread has to listen to it too.
                 self.process.wake();
-                // The wire is open all the same. The program has been told.
-                let _ = self.join_networks();
+                self.join_networks();
                 Ok(())
             }
             Err(error) => {

@@ -283,8 +283,10 @@ unsafe extern "C-unwind" fn accept4(
         let Some((number, rsockets)) = rsocket(fd) else {
             return real::accept4(fd, addr, length, flags);
         };
-        // Before the connection is taken: without a descriptor it stays, as the system's would.
-        let Some(reserved) = Reserved::lowest() else { return -1 };
+        // Without a descriptor the connection stays, as the system's would. None is kept meanwhile: this may take hours.
+        if Reserved::lowest().is_none() {
+            return -1;
+        }
         let accepted = (rsockets.raccept)(number, addr, length);
         epoll::used(fd, epoll::READ);
         if accepted < 0 {
@@ -293,7 +295,16 @@ unsafe extern "C-unwind" fn accept4(
         if flags & libc::SOCK_NONBLOCK != 0 {
             (rsockets.rfcntl)(accepted, libc::F_SETFL, libc::O_NONBLOCK.into());
         }
-        reserved.stand_for(accepted, flags, rsockets)
+        match Reserved::lowest() {
+            Some(reserved) => reserved.stand_for(accepted, flags, rsockets),
+            // Another thread has taken the last one just now.
+            None => {
+                let errno = errno();
+                (rsockets.rclose)(accepted);
+                set_errno(errno);
+                -1
+            }
+        }
     }
 }
 

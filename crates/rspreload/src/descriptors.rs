@@ -23,16 +23,22 @@ mod real {
     }
 }
 
-/// The lowest free descriptor, for an rsocket that is about to be made or accepted: an rsocket takes descriptors of its
-/// own, and none may be left then.
+/// The lowest free descriptor, for an rsocket that is about to be made: an rsocket takes descriptors of its own, and none
+/// may be left then.
 pub(crate) struct Reserved(c_int);
 
 impl Reserved {
-    /// `None` with the errno if no descriptor is left.
+    /// `None` with the errno if no descriptor is left that can stand for an rsocket.
     pub(crate) fn lowest() -> Option<Self> {
         // SAFETY: the call takes any arguments.
         let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        (descriptor >= 0).then_some(Self(descriptor))
+        let reserved = (descriptor >= 0).then_some(Self(descriptor))?;
+        if table::has_place(descriptor) {
+            return Some(reserved);
+        }
+        drop(reserved);
+        set_errno(libc::EMFILE);
+        None
     }
 
     /// Makes it stand for an rsocket. If that fails, it closes the rsocket. A program started by `exec` inherits the
@@ -58,8 +64,9 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         let before = errno();
+        // By its number, because the C library's function is a cancellation point.
         // SAFETY: the descriptor belongs to this value.
-        unsafe { real::close(self.0) };
+        unsafe { libc::syscall(libc::SYS_close, self.0) };
         set_errno(before);
     }
 }

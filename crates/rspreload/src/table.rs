@@ -27,6 +27,11 @@ pub(crate) fn rsocket(descriptor: c_int) -> Option<c_int> {
     }
 }
 
+/// Whether a descriptor can stand for an rsocket.
+pub(crate) fn has_place(descriptor: c_int) -> bool {
+    place(&RSOCKETS, descriptor).is_some()
+}
+
 /// Makes a descriptor stand for an rsocket. False if it cannot.
 pub(crate) fn add(descriptor: c_int, number: c_int) -> bool {
     let (Some(at), Some(names)) = (place(&RSOCKETS, descriptor), place(&NAMES, number)) else {

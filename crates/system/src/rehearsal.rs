@@ -21,7 +21,6 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use parking_lot::Mutex;
 use transom_rehearse::{Decisions, Order, Place, Plan, Profile, Provocation};
 
 use crate::environment::REHEARSE;
@@ -47,6 +46,8 @@ pub struct Rehearsal {
     asked: Box<[AtomicU64]>,
     /// That the MTU is small, if it is.
     small_mtu: OnceLock<Option<Lasting>>,
+    /// That requests do not wait for a listener, if they do not.
+    refuses_early: OnceLock<Option<Lasting>>,
 }
 
 /// Something that was decided once and lasts. It is written down when it first makes a difference to the program.
@@ -67,7 +68,7 @@ impl Lasting {
 
     #[cold]
     fn note_first(&self) {
-        if let Some(rehearsal) = on()
+        if let Some(rehearsal) = on().filter(|it| !it.is_inherited())
             && !self.is_told.swap(true, Relaxed)
         {
             rehearsal.record.write(&self.place);
@@ -122,7 +123,16 @@ impl Turn {
                 break;
             }
         }
+        let _turn = Over(&self.0);
         act();
+    }
+}
+
+/// Ends a turn, also if what was done in it has panicked.
+struct Over<'a>(&'a AtomicU32);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
         self.0.store(0, Release);
     }
 }
@@ -147,8 +157,8 @@ pub fn comes_again() -> bool {
 
 /// By which bits the L_Keys of this process differ from the keys of its table.
 static L_KEYS: AtomicU32 = AtomicU32::new(0);
-/// That they do, for as long as no region has one.
-static NO_L_KEY_YET: Mutex<Option<Lasting>> = Mutex::new(None);
+/// That they do, for as long as no region has one. No lock, because a fork may copy a process while a thread has one.
+static NO_L_KEY_YET: AtomicPtr<Lasting> = AtomicPtr::new(null_mut());
 
 /// The bits by which they differ in a rehearsal. A key gets to the one that differs by them 128 regions later.
 const DIFFERENCE: u32 = 0x80;
@@ -160,17 +170,19 @@ pub fn choose_l_keys() -> u32 {
         rehearsal.lasting(Provocation::DifferentKeys, nth)
     });
     let difference = if differ.is_some() { DIFFERENCE } else { 0 };
-    *NO_L_KEY_YET.lock() = differ;
+    // It is never freed. Only a rehearsal has any.
+    let untold = differ.map_or(null_mut(), |it| Box::into_raw(Box::new(it)));
+    NO_L_KEY_YET.store(untold, Release);
     L_KEYS.store(difference, Relaxed);
     difference
 }
 
 /// The L_Key of a new region.
 pub fn new_l_key(key: u32) -> u32 {
-    if on().is_some()
-        && let Some(differ) = NO_L_KEY_YET.lock().take()
-    {
-        differ.note();
+    if on().is_some() {
+        let untold = NO_L_KEY_YET.swap(null_mut(), AcqRel);
+        // SAFETY: it is null, or a box that is never freed, and was whole when it was stored.
+        unsafe { untold.as_ref() }.inspect(|differ| differ.note());
     }
     l_key(key)
 }
@@ -193,8 +205,15 @@ pub fn most_mtu() -> u32 {
 
 /// That the MTU is small: note it where the program hears of it.
 pub fn small_mtu() -> Option<&'static Lasting> {
-    let rehearsal = on()?;
+    let rehearsal = on().filter(|it| !it.is_inherited())?;
     rehearsal.small_mtu.get_or_init(|| rehearsal.lasting(Provocation::SmallMtu, 0)).as_ref()
+}
+
+/// That requests do not wait for a listener: note it when one is refused.
+pub fn refuses_early() -> Option<&'static Lasting> {
+    let rehearsal = on().filter(|it| !it.is_inherited())?;
+    let lasting = || rehearsal.lasting(Provocation::RefusedEarlyRequests, 0);
+    rehearsal.refuses_early.get_or_init(lasting).as_ref()
 }
 
 /// The MTU of an Ethernet.
@@ -219,8 +238,8 @@ impl Rehearsal {
         let _ = ends::announce(directory, record.process);
         let asked = Provocation::ALL.iter().map(|_| AtomicU64::new(0)).collect();
         let (profile, order, owner) = (plan.profile, plan.order, this_process());
-        let small_mtu = OnceLock::new();
-        Ok(Self { profile, order, decisions, owner, record, asked, small_mtu })
+        let (small_mtu, refuses_early) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { profile, order, decisions, owner, record, asked, small_mtu, refuses_early })
     }
 
     /// The adapter that the device stands for.
@@ -256,9 +275,9 @@ impl Rehearsal {
     }
 
     /// As [`Self::provokes`] of the whole process, for what makes no difference yet.
-    pub fn lasting(&self, provocation: Provocation, nth: u64) -> Option<Lasting> {
+    fn lasting(&self, provocation: Provocation, nth: u64) -> Option<Lasting> {
         let place = Place { provocation, process: self.record.process, object: 0, nth };
-        self.decisions.provokes(&place)?;
+        self.decisions.provokes(&place).filter(|_| !self.is_inherited())?;
         Some(Lasting { place, is_told: AtomicBool::new(false) })
     }
 

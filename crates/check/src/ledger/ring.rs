@@ -75,6 +75,16 @@ impl Ring {
 
     /// Takes one out.
     pub(super) fn remove(&mut self, at: usize) -> Posted {
+        // Those of the shorter side move. Of a shared queue mostly the oldest goes.
+        if at < self.count / 2 {
+            for place in (0..at).rev() {
+                let (one, next) = (self.room(place), self.room(place + 1));
+                self.rooms.swap(one, next);
+            }
+            let room = self.room(0);
+            self.end(1);
+            return std::mem::take(&mut self.rooms[room]);
+        }
         for place in at + 1..self.count {
             let (one, next) = (self.room(place - 1), self.room(place));
             self.rooms.swap(one, next);

@@ -11,6 +11,10 @@ use transom_check::record::{self, Finding, Record};
 
 use crate::run::private;
 
+fn read(path: &PathBuf) -> io::Result<Vec<Record>> {
+    Ok(record::read(&String::from_utf8_lossy(&fs::read(path)?)))
+}
+
 /// A directory that only this user can use. It is removed with its content.
 pub(crate) struct Directory(PathBuf);
 
@@ -41,7 +45,8 @@ impl Directory {
         to: &Path,
         is_wanted: impl Fn(&Finding) -> bool,
     ) -> io::Result<()> {
-        for (path, mut records) in self.paths()?.into_iter().zip(self.files()?) {
+        for path in self.paths()? {
+            let mut records = read(&path)?;
             records.retain(|record| match record {
                 Record::Finding(finding) => is_wanted(finding),
                 _ => true,
@@ -54,10 +59,6 @@ impl Directory {
 
     /// The present content of each file, in the order of their names.
     pub(crate) fn files(&self) -> io::Result<Vec<Vec<Record>>> {
-        let read = |path: &PathBuf| {
-            let bytes = fs::read(path)?;
-            Ok(record::read(&String::from_utf8_lossy(&bytes)))
-        };
         self.paths()?.iter().map(read).collect()
     }
 

@@ -45,7 +45,7 @@ A run that failed has a second line, when it has been cut down:
     place        its name for --at
     provocation  what is provoked there
     process_number  the number of the process, from 0
-    program         the name of its program
+    process         the name of its program
     object_number   the number of the object in it, from 0
     nth             the number of the operation on the object, from 0
   again          the command that shows it again
@@ -144,7 +144,7 @@ struct At<'a> {
     place: String,
     provocation: &'static str,
     process_number: u32,
-    program: Option<&'a str>,
+    process: Option<&'a str>,
     object_number: u32,
     nth: u64,
 }
@@ -244,7 +244,7 @@ fn at<'a>(place: &Place, programs: &'a Programs) -> At<'a> {
         place: place.to_string(),
         provocation: provocation.name(),
         process_number: process,
-        program: programs.get(&process).map(String::as_str),
+        process: programs.get(&process).map(String::as_str),
         object_number: object,
         nth,
     }
@@ -305,7 +305,7 @@ mod tests {
             "sentence": "the program exits with status 3", "findings": [], "output": ["first", "last"],
             "cut": "places", "complete": true, "provocations": ["single-completions"],
             "places": [{ "place": "single-completions:0.1.2", "provocation": "single-completions",
-                         "process_number": 0, "program": "server", "object_number": 1, "nth": 2 }],
+                         "process_number": 0, "process": "server", "object_number": 1, "nth": 2 }],
             "again": "transom rehearse",
         });
         assert_eq!(failed(exited(3), Some(Least::Places(vec![AT]))), expected);

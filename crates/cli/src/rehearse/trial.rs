@@ -37,6 +37,8 @@ pub(super) struct Stage {
     stopped: Option<i32>,
     /// The processes that die when nothing is provoked either, while the program succeeds: a test may want that.
     usual: HashSet<(String, i32)>,
+    /// The first run is over.
+    has_run: bool,
     /// How long the longest run took that passed.
     longest: Duration,
 }
@@ -86,6 +88,7 @@ impl Stage {
             signalled,
             stopped,
             usual,
+            has_run: false,
             longest,
         })
     }
@@ -164,7 +167,9 @@ impl Stage {
         }
         // After a call has failed, a program may give up in good order.
         let may_end = provoked.iter().any(|place| place.provocation.sort() == Sort::Failure);
-        let is_quiet = plan.kinds.is_empty();
+        // Later runs without provocation are to show whether the program fails by itself.
+        let is_first = !std::mem::replace(&mut self.has_run, true);
+        let is_quiet = is_first && plan.kinds.is_empty() && plan.profile.is_none();
         if is_quiet && matches!(waited, Waited::Ended(status) if status.success()) {
             self.usual.extend(died);
         } else if let Some((program, signal)) = died.find(|it| !self.usual.contains(it)) {

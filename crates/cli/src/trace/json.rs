@@ -10,10 +10,11 @@ use crate::failure::Result;
 use crate::lines::{Exact, Lines, print};
 
 pub(super) const FIELDS: &str = "\
-With --json, each line is an object. It tells what a line of --text tells. Numbers are integers; what may have 64 bits
-is a text of decimal digits: time_ns, took_ns, length, wr_id, address, base, offset. A field without a value is null. What takes time is
-there when it has ended; --read gives all in order of time. --limit is about the bytes of the timeline, and not of these lines. With a program, give --json
-a FILE, for standard output is the program's:
+With --json, each line is an object. It tells what a line of --text tells. Numbers are integers; what may
+have 64 bits is a text of decimal digits: time_ns, took_ns, length, wr_id, address, base, offset. A field
+without a value is null. What takes time is there when it has ended; --read gives all in order of time.
+--limit is about the bytes of the timeline, and not of these lines. With a program, give --json a FILE, for
+standard output is the program's:
   time_ns          when it began, in nanoseconds since 1970
   took_ns          how long it took; null for what happens at a moment
   pid              the process, null for what is about none

@@ -23,7 +23,7 @@ use transom_net::management::ManagementDatagram;
 use transom_net::udp::{Announcement, Obstacle};
 use transom_system::registry::ConnectionFault;
 use transom_system::registry::connections::Connections;
-use transom_system::{clock, failure, tools};
+use transom_system::{clock, failure, rehearsal, tools};
 use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, SidrStatus};
 
 pub use self::elsewhere::Unbound;
@@ -35,7 +35,7 @@ use super::exchange::{Exchange, arrival};
 use super::faults::Fate;
 use super::files::{Delivered, Files};
 use super::ports::SharedPorts;
-use super::rehearsed::{self, Rehearsed};
+use super::rehearsed::Rehearsed;
 use super::traced;
 use crate::device::{Device, Interface};
 
@@ -85,7 +85,7 @@ impl Manager {
         let node = transom_system::node_guid(0);
         let mut config = Config::new(slot, node, u128::from_ne_bytes(seed));
         config.flush = true;
-        config.waits = rehearsed::refuses_early().is_none();
+        config.waits = rehearsal::refuses_early().is_none();
         if let Some(milliseconds) = device.options().connect_timeout {
             config.timing = Timing::giving_up_after(milliseconds);
         }
@@ -252,7 +252,7 @@ impl Manager {
     fn handle_in_time(&mut self, datagram: &ManagementDatagram, now: u64) {
         let handled = self.engine.handle(now, arrival(datagram), &datagram.mad, &mut self.ports);
         if self.engine.has_refused_early() {
-            rehearsed::refuses_early().inspect(|it| it.note());
+            rehearsal::refuses_early().inspect(|it| it.note());
         }
         self.note(datagram, handled);
     }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::OnceLock;
 
 use transom_cm::refused::Errno;
 use transom_cm::{ConnectionState, Happened, Route};
 use transom_net::management::ManagementDatagram;
 use transom_rehearse::Provocation;
-use transom_system::rehearsal::{self, Lasting};
+use transom_system::rehearsal;
 use transom_wire::cm::{CommId, Mad, Message, Receiver};
 
 use super::gone::Gone;
@@ -51,7 +50,7 @@ struct ToCome {
 /// What may come later to an id, other than a message.
 #[derive(Debug)]
 pub(super) enum Coming {
-    /// An event, of which nothing depends.
+    /// An event, on which nothing depends.
     Event(Happened),
     /// Its address is resolved, or not.
     Address(Result<Route, Errno>),
@@ -78,13 +77,6 @@ struct Id {
     timewaits: u64,
     /// Nobody confirms its connection.
     is_unconfirmed: bool,
-}
-
-/// That requests do not wait for a listener. Note it when one is refused.
-pub(super) fn refuses_early() -> Option<&'static Lasting> {
-    static REFUSES: OnceLock<Option<Lasting>> = OnceLock::new();
-    let rehearsal = rehearsal::on()?;
-    REFUSES.get_or_init(|| rehearsal.lasting(Provocation::RefusedEarlyRequests, 0)).as_ref()
 }
 
 impl Rehearsed {

@@ -75,7 +75,7 @@ impl Groups {
         self.count(groups.len());
         port.add_group(group);
         drop(groups);
-        port.join_networks().map_err(|_| {
+        port.join_group(&group).map_err(|_| {
             // Another thread may have taken it out again.
             let _ = self.leave(port, group, qp);
             JoinError::Full

@@ -260,14 +260,17 @@ impl Steering {
         let stay = HERE | who.generation;
         self.remove(who.slot, stay);
         let member = self.member(who.slot);
-        if member.buried.load(SeqCst) != stay {
+        let before = member.buried.load(SeqCst);
+        // Who has come to its slot since then has begun a round, and the socket is another's.
+        let has_gone = member.stay.load(SeqCst) == 0;
+        if before != stay && has_gone {
             if !is_unlisted(member.inode.load(SeqCst), ended) {
                 return false;
             }
             self.try_attach(socket);
             self.begin_round();
             // Only now: if this process said so first and was then stopped, nobody would begin the round.
-            member.buried.store(stay, SeqCst);
+            let _ = member.buried.compare_exchange(before, stay, SeqCst, SeqCst);
         }
         true
     }

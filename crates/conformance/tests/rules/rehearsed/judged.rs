@@ -96,7 +96,7 @@ fn a_program_that_fails_the_second_time_by_itself_has_no_cause_named() {
 
 /// Rule: REH-42
 #[test]
-fn a_cut_that_has_no_time_left_says_so() {
+fn a_run_that_hangs_has_less_time_in_a_cut() {
     // It hangs, if a poll gives one completion of two.
     let script = "\"$0\" polls-once wrong || sleep 1000";
     let moments = moments();
@@ -129,7 +129,7 @@ fn what_the_check_found_is_told_of_a_program_that_dies_then() {
     let failure = failure.unwrap_or_else(|| panic!("{printed:?}"));
     assert_eq!(failure["findings"][0]["kind"], "used-after-destroy");
     assert_eq!(
-        (&failure["complete"], &failure["places"][0]["program"]),
+        (&failure["complete"], &failure["places"][0]["process"]),
         (&json!(true), &json!("judged"))
     );
 }

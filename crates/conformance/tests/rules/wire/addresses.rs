@@ -149,6 +149,18 @@ fn a_group_that_the_kernel_has_no_room_for_is_refused() {
         let joined = |number: u8| joined("igmp", &format!("{number:02X}0009EF"));
         assert!((0..most).all(|number| attach(number) == 0 && joined(number)));
         assert_eq!((attach(most), joined(most)), (libc::ENOMEM, false));
+        // It is in the way of nothing else: one more member of a group, or a group that has room.
+        let member = ud_qp(&contexts.0[0]);
+        let raw = Ipv4Addr::new(239, 9, 0, 1).to_ipv6_mapped().octets();
+        // SAFETY: as above.
+        assert_eq!(unsafe { ibv_attach_mcast(member, &ibv_gid { raw }, 0) }, 0);
+        ip("address add 10.8.0.1/24 dev far");
+        ip("link set far up");
+        contexts.tells(&[IBV_EVENT_GID_CHANGE]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { ibv_detach_mcast(member, &ibv_gid { raw }, 0) }, 0);
+        ip("address del 10.8.0.1/24 dev far");
+        contexts.tells(&[IBV_EVENT_GID_CHANGE]);
         // An address that goes takes no membership along, and leaves none behind.
         ip("address del 10.9.0.1/24 dev near");
         contexts.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ERR]);
