@@ -234,7 +234,7 @@ impl DevicePort {
         }
     }
 
-    /// The same for one group.
+    /// The same for one group. Where it has been joined before, a new member gets what the others get.
     ///
     /// # Errors
     ///
@@ -242,7 +242,9 @@ impl DevicePort {
     pub fn join_group(&self, group: &GroupGid) -> Result<(), NoRoom> {
         let (Some(wire), mut groups) = (self.wire(), self.groups.lock()) else { return Ok(()) };
         // Another thread may have taken it out again.
-        let Some(interfaces) = groups.get_mut(group) else { return Ok(()) };
+        let Some(interfaces) = groups.get_mut(group).filter(|it| it.is_empty()) else {
+            return Ok(());
+        };
         self.join_each(wire, group, interfaces)
     }
 

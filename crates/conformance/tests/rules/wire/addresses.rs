@@ -149,14 +149,23 @@ fn a_group_that_the_kernel_has_no_room_for_is_refused() {
         let joined = |number: u8| joined("igmp", &format!("{number:02X}0009EF"));
         assert!((0..most).all(|number| attach(number) == 0 && joined(number)));
         assert_eq!((attach(most), joined(most)), (libc::ENOMEM, false));
-        // It is in the way of nothing else: one more member of a group, or a group that has room.
+        // On a second network none has room. That is in the way of no further member, nor of groups of IPv6.
+        ip("address add 10.8.0.1/24 dev far");
+        contexts.tells(&[IBV_EVENT_GID_CHANGE]);
+        ip("address add fd99::1/64 dev near nodad");
+        contexts.tells(&[IBV_EVENT_GID_CHANGE]);
         let member = ud_qp(&contexts.0[0]);
+        let other: Ipv6Addr = "ff0e::9".parse().expect("an address");
+        let raw = other.octets();
+        // SAFETY: as above.
+        assert_eq!(unsafe { ibv_attach_mcast(member, &ibv_gid { raw }, 0) }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { ibv_detach_mcast(member, &ibv_gid { raw }, 0) }, 0);
+        ip("address del fd99::1/64 dev near");
+        contexts.tells(&[IBV_EVENT_GID_CHANGE]);
         let raw = Ipv4Addr::new(239, 9, 0, 1).to_ipv6_mapped().octets();
         // SAFETY: as above.
         assert_eq!(unsafe { ibv_attach_mcast(member, &ibv_gid { raw }, 0) }, 0);
-        ip("address add 10.8.0.1/24 dev far");
-        ip("link set far up");
-        contexts.tells(&[IBV_EVENT_GID_CHANGE]);
         // SAFETY: as above.
         assert_eq!(unsafe { ibv_detach_mcast(member, &ibv_gid { raw }, 0) }, 0);
         ip("address del 10.8.0.1/24 dev far");
