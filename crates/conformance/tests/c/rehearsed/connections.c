@@ -25,6 +25,19 @@ static void make_queue_pair(struct ends *ends, struct rdma_cm_id *id)
 	CHECK(!rdma_post_recv(id, NULL, memory, sizeof(memory), ends->mr));
 }
 
+/* A listener, and an active end that has asked for its address and heard nothing yet. */
+static struct ends resolving(void)
+{
+	struct ends ends = {.channel = rdma_create_event_channel()};
+	struct sockaddr_storage address;
+
+	CHECK(ends.channel);
+	ends.listener = listener(ends.channel, AF_INET, RDMA_PS_TCP, &address);
+	CHECK(!rdma_create_id(ends.channel, &ends.active, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(ends.active, NULL, (struct sockaddr *)&address, 2000));
+	return ends;
+}
+
 /* Says what came of an attempt to connect, in the file that is to hear of it. */
 static void say(const char *file, const struct rdma_cm_event *event)
 {
@@ -36,15 +49,10 @@ static void say(const char *file, const struct rdma_cm_event *event)
 /* Tries to connect, and says the first event that was not hoped for, or ESTABLISHED. */
 static void tell(const char *file)
 {
-	struct ends ends = {.channel = rdma_create_event_channel()};
+	struct ends ends = resolving();
 	struct rdma_conn_param param = {.retry_count = 7};
-	struct sockaddr_storage address;
 	struct rdma_cm_event *event;
 
-	CHECK(ends.channel);
-	ends.listener = listener(ends.channel, AF_INET, RDMA_PS_TCP, &address);
-	CHECK(!rdma_create_id(ends.channel, &ends.active, NULL, RDMA_PS_TCP));
-	CHECK(!rdma_resolve_addr(ends.active, NULL, (struct sockaddr *)&address, 2000));
 	for (;;) {
 		CHECK(!rdma_get_cm_event(ends.channel, &event));
 		switch (event->event) {
@@ -241,14 +249,9 @@ static void connects_early(int wrong)
 /* Resolves an address and a route. Wrong: does not wait for the one before it asks for the other. */
 static void resolves_at_once(int wrong)
 {
-	struct ends ends = {.channel = rdma_create_event_channel()};
+	struct ends ends = resolving();
 	struct rdma_conn_param param = {.retry_count = 7};
-	struct sockaddr_storage address;
 
-	CHECK(ends.channel);
-	ends.listener = listener(ends.channel, AF_INET, RDMA_PS_TCP, &address);
-	CHECK(!rdma_create_id(ends.channel, &ends.active, NULL, RDMA_PS_TCP));
-	CHECK(!rdma_resolve_addr(ends.active, NULL, (struct sockaddr *)&address, 2000));
 	if (!wrong)
 		expect(ends.channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 	CHECK(!rdma_resolve_route(ends.active, 2000));
@@ -263,14 +266,9 @@ static void resolves_at_once(int wrong)
 /* Connects. Wrong: does not wait for the route. */
 static void connects_at_once(int wrong)
 {
-	struct ends ends = {.channel = rdma_create_event_channel()};
+	struct ends ends = resolving();
 	struct rdma_conn_param param = {.retry_count = 7};
-	struct sockaddr_storage address;
 
-	CHECK(ends.channel);
-	ends.listener = listener(ends.channel, AF_INET, RDMA_PS_TCP, &address);
-	CHECK(!rdma_create_id(ends.channel, &ends.active, NULL, RDMA_PS_TCP));
-	CHECK(!rdma_resolve_addr(ends.active, NULL, (struct sockaddr *)&address, 2000));
 	expect(ends.channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 	make_queue_pair(&ends, ends.active);
 	CHECK(!rdma_resolve_route(ends.active, 2000));
