@@ -91,7 +91,7 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
 
 /// Whether a descriptor names a Transom device of any process.
 fn names_a_device(fd: c_int) -> bool {
-    let file = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+    let file = std::fs::read_link(format!("/proc/thread-self/fd/{fd}"));
     file.is_ok_and(|file| file.as_os_str().as_encoded_bytes().starts_with(b"/memfd:transom"))
 }
 

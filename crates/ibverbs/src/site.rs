@@ -46,7 +46,7 @@ pub(crate) fn frame(address: usize) -> Frame {
 
 /// The path of the program.
 pub(crate) fn program() -> String {
-    let path = std::fs::read_link("/proc/self/exe");
+    let path = std::fs::read_link("/proc/thread-self/exe");
     path.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
 }
 

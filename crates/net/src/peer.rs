@@ -12,6 +12,7 @@ use transom_system::ThisProcess;
 use transom_system::memory::{Copier, PeerMemory, Shadow, attach_shared, may_copy_with};
 use transom_system::registry::{Life, Process};
 use transom_system::segment::{RingKind, Segment, Wakeup};
+use transom_system::threads::first_has_ended;
 
 use super::ring::{self, Consumer, Producer};
 use super::stalled::Stalled;
@@ -125,7 +126,7 @@ impl Peer {
         let is_missing = matches!(shared, Some(Err(_)));
         let reach = match copies && may_copy_with(process.pid, probe) {
             true if !by_message && !is_missing => Reach::Direct,
-            false if copies => Reach::Forbidden,
+            false if copies && !first_has_ended(process.pid) => Reach::Forbidden,
             _ => Reach::Rings,
         };
         for kind in [RingKind::Requests, RingKind::Replies] {

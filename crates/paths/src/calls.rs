@@ -96,6 +96,8 @@ calls! {
     fn __openat64_2(at: c_int, path: Text, flags: c_int) -> c_int, path from at;
     fn fopen(path: Text, mode: Text) -> *mut FILE, path from AT_FDCWD;
     fn fopen64(path: Text, mode: Text) -> *mut FILE, path from AT_FDCWD;
+    fn freopen(path: Text, mode: Text, file: *mut FILE) -> *mut FILE, path from AT_FDCWD;
+    fn freopen64(path: Text, mode: Text, file: *mut FILE) -> *mut FILE, path from AT_FDCWD;
     fn chdir(path: Text) -> c_int, path from AT_FDCWD;
 
     fn access(path: Text, mode: c_int) -> c_int, path from AT_FDCWD;
@@ -120,6 +122,9 @@ calls! {
         path from at;
     fn statfs(path: Text, to: To) -> c_int, path from AT_FDCWD;
     fn statfs64(path: Text, to: To) -> c_int, path from AT_FDCWD;
+    fn statvfs(path: Text, to: To) -> c_int, path from AT_FDCWD;
+    fn statvfs64(path: Text, to: To) -> c_int, path from AT_FDCWD;
+    fn inotify_add_watch(watches: c_int, path: Text, mask: u32) -> c_int, path from AT_FDCWD;
 
     fn opendir(path: Text) -> *mut DIR, path from AT_FDCWD;
     fn scandir(path: Text, list: To, filter: Call, order: Call) -> c_int, path from AT_FDCWD;

@@ -9,7 +9,7 @@ const PLACES: [&[u8]; 4] = [
     b"/sys/devices/transom-rdma",
 ];
 
-/// A path without any of these words is in none of the places, whatever directory it starts from.
+/// A path without any of these words leads into none of the places, whatever directory it starts from.
 pub(crate) const HINTS: [&std::ffi::CStr; 2] = [c"infiniband", c"transom-rdma"];
 
 /// Room for a path and the zero behind it.

@@ -58,11 +58,16 @@ pub(crate) fn tree() -> Option<&'static [u8]> {
 /// Whether this path may be in one of the places. A quick test that comes before the exact one.
 ///
 /// # Safety
-/// `path` is null or ends in zero.
+/// `path` ends in zero, or lies where no program has memory: programs pass such a pointer to be told EFAULT.
 pub(crate) unsafe fn may_be_led(path: *const c_char) -> bool {
     // SAFETY: both end in zero, by the contract of this function.
     let has = |hint: &CStr| unsafe { !libc::strstr(path, hint.as_ptr()).is_null() };
-    !path.is_null() && HINTS.into_iter().any(has)
+    is_of_a_program(path) && HINTS.into_iter().any(has)
+}
+
+/// Whether a program can have memory there: not in the first 64 KiB, nor in the kernel's half.
+fn is_of_a_program(path: *const c_char) -> bool {
+    (1 << 16..1 << (usize::BITS - 1)).contains(&path.addr())
 }
 
 /// The path to use instead of `path`, which starts from the directory open as `start`.
@@ -109,12 +114,12 @@ pub(crate) unsafe fn without_tree(path: *mut c_char) -> *mut c_char {
 
 /// The name of an open directory, or of the current one.
 fn name_of(directory: c_int, room: &mut [u8; ROOM]) -> Option<&[u8]> {
-    let link: *const c_char = c"/proc/self/fd/".as_ptr();
+    let link: *const c_char = c"/proc/thread-self/fd/".as_ptr();
     let mut name = [0 as c_char; 32];
     // SAFETY: `name` has room for the longest number behind the link's name.
     unsafe {
         if directory == libc::AT_FDCWD {
-            libc::strcpy(name.as_mut_ptr(), c"/proc/self/cwd".as_ptr());
+            libc::strcpy(name.as_mut_ptr(), c"/proc/thread-self/cwd".as_ptr());
         } else {
             libc::snprintf(name.as_mut_ptr(), name.len(), c"%s%d".as_ptr(), link, directory);
         }

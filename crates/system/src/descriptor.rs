@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// The first number of ours.
@@ -18,6 +19,26 @@ const NOT_STANDARD: i32 = 3;
 pub fn high(low: OwnedFd) -> OwnedFd {
     let duplicate = |first| rustix::io::fcntl_dupfd_cloexec(&low, first);
     duplicate(FIRST).or_else(|_: Errno| duplicate(NOT_STANDARD)).unwrap_or(low)
+}
+
+/// Opens the file that another process has at a descriptor, to read and write it.
+///
+/// # Errors
+///
+/// That of `open(2)`.
+pub(crate) fn of_process(pid: u32, descriptor: u32) -> io::Result<OwnedFd> {
+    let open = |path| rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let found = open(format!("/proc/{pid}/fd/{descriptor}"));
+    let found = found.or_else(|error| {
+        // If its first thread has ended, only the other threads show its files.
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| error)?;
+        let threads = threads.flatten().map(|it| it.path().join("fd").join(descriptor.to_string()));
+        threads
+            .map(|path| open(path.to_string_lossy().into_owned()))
+            .find_map(Result::ok)
+            .ok_or(error)
+    })?;
+    Ok(high(found))
 }
 
 /// Identifies a file. A program may close a descriptor of ours, and its number may then be another file's.

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 pub use allocation::Allocation;
 pub use copier::{Copier, consent, may_copy_with, needs_consent, say_slow};
-pub(crate) use copier::{read_word, write_word};
+pub(crate) use copier::{Whose, read_word, write_word};
 pub use maps::{Mapping, Maps};
 use own::Bytes;
 pub use own::{Readable, Writable};

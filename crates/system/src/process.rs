@@ -18,7 +18,7 @@ use crate::catalog::{FreeEntries, Listed, Number};
 use crate::clock;
 use crate::fork::Owner;
 use crate::held_back::{HeldBack, HeldBackHere};
-use crate::memory::{self, Copier, Destination, Maps, Source, change_word, shared_word};
+use crate::memory::{self, Copier, Destination, Maps, Source, Whose, change_word, shared_word};
 use crate::object_counts::ObjectCounts;
 use crate::one_step::{Holder, Others, Write, Written};
 use crate::probes;
@@ -29,7 +29,6 @@ use crate::registry::{
 use crate::rehearsal;
 use crate::say;
 use crate::segment::Segment;
-use crate::this_process::this_process;
 use crate::tools::{self, Tool};
 use crate::trace::{Event, What};
 use crate::traffic::Traffic;
@@ -224,13 +223,17 @@ impl ThisProcess {
         landing: Option<u64>,
         update: impl FnMut(u64) -> u64,
     ) -> Result<u64, Unchanged> {
-        let (segment, pid) = peer.unwrap_or_else(|| (&self.segment, this_process()));
+        let (segment, whose) = match peer {
+            Some((segment, pid)) => (segment, Whose::Peer(pid)),
+            None => (&self.segment, Whose::This),
+        };
         let read = || {
             let (old, has_landed) =
-                memory::read_word(pid, address, landing).ok_or(Unchanged::Gone)?;
+                memory::read_word(whose, address, landing).ok_or(Unchanged::Gone)?;
             if landing.is_none() || has_landed { Ok(old) } else { Err(Unchanged::NotLanded) }
         };
-        let write = |write: &Write| memory::write_word(pid, address, write).ok_or(Unchanged::Gone);
+        let write =
+            |write: &Write| memory::write_word(whose, address, write).ok_or(Unchanged::Gone);
         let turns = &mut *self.turns.lock();
         let holder = Holder { process: self.announcer(), is_revocable: true, turns };
         segment.one_step().change(holder, self, read, update, write)

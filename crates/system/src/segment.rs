@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::thread::futex;
 use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, RecentSlots, Scramble};
 use transom_device::qp::{QpSummary, QpTable, SrqSummary};
@@ -267,9 +267,7 @@ impl Segment {
 
     /// Maps the segment of another process, by its PID and the descriptor it has there.
     pub fn attach(pid: u32, descriptor: u32, generation: u32) -> io::Result<Self> {
-        let path = format!("/proc/{pid}/fd/{descriptor}");
-        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        let file = descriptor::high(file);
+        let file = descriptor::of_process(pid, descriptor)?;
         let size = rustix::fs::fstat(&file)?.st_size;
         if usize::try_from(size) != Ok(size_of::<Layout>()) {
             return Err(io::Error::other(

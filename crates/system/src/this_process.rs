@@ -4,10 +4,13 @@
 //! In ordinary memory, a forked child would find its parent's PID, and would copy from and to its parent's memory. So
 //! it is kept in a page that the kernel empties in every child with memory of its own, however that was made.
 
+use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::thread::gettid;
 
 /// The place of the PID. `None` if the kernel does not empty pages (before Linux 4.14).
 static KEPT: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
@@ -20,6 +23,17 @@ pub(crate) fn this_process() -> u32 {
         0 => keep_in_child(kept),
         number => number,
     }
+}
+
+/// Makes a system call that finds this process by its number. Once the program's first thread has ended, no memory is
+/// found by the PID, and the kernel answers ESRCH. The number of any thread that lives does as well.
+#[inline]
+pub(crate) fn by_number(call: impl Fn(u32) -> libc::c_long) -> libc::c_long {
+    let done = call(this_process());
+    if done < 0 && Errno::from_io_error(&io::Error::last_os_error()) == Some(Errno::SRCH) {
+        return call(gettid().as_raw_pid().unsigned_abs());
+    }
+    done
 }
 
 /// A forked child has found the page empty.

@@ -14,6 +14,12 @@ pub(crate) fn state(process: impl fmt::Display, thread: u32) -> Option<u8> {
     text.get(end + 2).copied()
 }
 
+/// Whether a process's first thread has ended (`pthread_exit(3)` in `main`), while others go on. Then the kernel finds no
+/// memory by the PID.
+pub fn first_has_ended(pid: u32) -> bool {
+    state(pid, pid) == Some(b'Z')
+}
+
 /// A moment in the life of a thread of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {

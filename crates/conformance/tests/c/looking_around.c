@@ -9,10 +9,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -71,6 +74,8 @@ static void opening(int root)
     CHECK(says_ca(__openat64_2(root, TYPE + 1, O_RDONLY)));
     CHECK(says_ca_too(fopen(TYPE, "r")));
     CHECK(says_ca_too(fopen64(TYPE, "r")));
+    CHECK(says_ca_too(freopen(TYPE, "r", fopen("/dev/null", "r"))));
+    CHECK(says_ca_too(freopen64(TYPE, "r", fopen("/dev/null", "r"))));
     int device = open(CLASS, O_RDONLY | O_DIRECTORY);
     CHECK(says_ca(openat(device, "transom0/node_type", O_RDONLY)));
     close(device);
@@ -107,6 +112,18 @@ static void asking(int root)
     struct statfs system;
     struct statfs64 system64;
     CHECK(statfs(CLASS, &system) == 0 && statfs64(CLASS, &system64) == 0);
+    struct statvfs volume;
+    struct statvfs64 volume64;
+    CHECK(statvfs(CLASS, &volume) == 0 && statvfs64(CLASS, &volume64) == 0);
+    const int watches = inotify_init1(IN_CLOEXEC);
+    CHECK(watches >= 0 && inotify_add_watch(watches, TYPE, IN_MODIFY) >= 0 && close(watches) == 0);
+
+    /* Pointers to nothing, and into the kernel. */
+    const char *volatile nowhere[] = { NULL, (char *)1, (char *)4096, (char *)-1, (char *)INTPTR_MIN };
+    for (size_t i = 0; i < sizeof nowhere / sizeof *nowhere; i++) {
+        CHECK(access(nowhere[i], F_OK) == -1 && errno == EFAULT);
+        CHECK(open(nowhere[i], O_RDONLY) == -1 && errno == EFAULT);
+    }
 
     char text[64];
     CHECK(getxattr(TYPE, "user.none", text, sizeof text) == -1 && errno != ENOENT);

@@ -9,7 +9,7 @@ use super::{Destination, Fault, PeerMemory, Pipe, Shadow, Source, find_here, pag
 use crate::one_step::{Write, Written};
 use crate::sanitizers::{self, Access};
 use crate::say;
-use crate::this_process::this_process;
+use crate::this_process::by_number;
 use parking_lot::Mutex;
 
 /// How bytes are moved.
@@ -29,7 +29,7 @@ impl Copier {
         let probe = 0x7472_616e_736f_6d21_u64;
         let mut copy = 0_u64;
         let (from, to) = (&raw const probe as u64, &raw mut copy as u64);
-        match transfer(Direction::Read, this_process(), to, from, 8) {
+        match transfer(Direction::Read, Whose::This, to, from, 8) {
             Ok(8) if copy == probe => Ok(Self::Kernel),
             _ => Self::pipes(),
         }
@@ -120,7 +120,7 @@ impl Copier {
     fn copy_here(&self, to: u64, from: u64, length: u64) -> Result<(), Fault> {
         match self {
             Self::Kernel => {
-                let done = transfer(Direction::Write, this_process(), from, to, length);
+                let done = transfer(Direction::Write, Whose::This, from, to, length);
                 if done.is_ok_and(|done| done == length) {
                     return Ok(());
                 }
@@ -128,13 +128,13 @@ impl Copier {
                 // side is missing.
                 match Pipe::new() {
                     Ok(pipe) => pipe.copy(to, from, length),
-                    Err(_) if is_readable(from, length) => Err(Fault::Destination),
+                    Err(_) if is_readable(Whose::This, from, length) => Err(Fault::Destination),
                     Err(_) => Err(Fault::Source),
                 }
             }
             Self::Pipes(pipes) => {
-                let pipe = pipes.lock().pop().map_or_else(Pipe::new, Ok);
-                let pipe = pipe.map_err(|_| Fault::Source)?;
+                let kept = pipes.lock().pop().and_then(Pipe::unless_closed);
+                let pipe = kept.map_or_else(Pipe::new, Ok).map_err(|_| Fault::Source)?;
                 pipe.copy(to, from, length)?;
                 pipes.lock().push(pipe);
                 Ok(())
@@ -221,9 +221,9 @@ impl Copier {
         if peer.shadow.is_some_and(|shadow| !allows(shadow, peer.pid, to, length)) {
             return Err(Fault::Destination);
         }
-        match transfer(Direction::Write, peer.pid, from, to, length) {
+        match transfer(Direction::Write, Whose::Peer(peer.pid), from, to, length) {
             Ok(done) if done == length => Ok(()),
-            _ if is_readable(from, length) => Err(Fault::Destination),
+            _ if is_readable(Whose::This, from, length) => Err(Fault::Destination),
             _ => Err(Fault::Source),
         }
     }
@@ -240,9 +240,9 @@ impl Copier {
         if peer.shadow.is_some_and(|shadow| !allows(shadow, peer.pid, from, length)) {
             return Err(Fault::Source);
         }
-        match transfer(Direction::Read, peer.pid, to, from, length) {
+        match transfer(Direction::Read, Whose::Peer(peer.pid), to, from, length) {
             Ok(done) if done == length => Ok(()),
-            _ if is_peer_readable(peer.pid, from, length) => Err(Fault::Destination),
+            _ if is_readable(Whose::Peer(peer.pid), from, length) => Err(Fault::Destination),
             _ => Err(Fault::Source),
         }
     }
@@ -279,7 +279,28 @@ pub fn consent() {
 /// Whether this process may copy from and to another one; `probe` is readable there.
 pub fn may_copy_with(pid: u32, probe: u64) -> bool {
     let mut byte = 0_u8;
-    transfer(Direction::Read, pid, &raw mut byte as u64, probe, 1) == Ok(1)
+    transfer(Direction::Read, Whose::Peer(pid), &raw mut byte as u64, probe, 1) == Ok(1)
+}
+
+/// Whose memory a call reaches.
+#[derive(Clone, Copy)]
+pub(crate) enum Whose {
+    /// This process's own.
+    This,
+    /// That of another process, by its PID. If its first thread has ended, the kernel finds no memory by that. Then that
+    /// process copies by itself.
+    Peer(u32),
+}
+
+impl Whose {
+    /// Makes a call by its number.
+    #[inline]
+    fn reached(self, call: impl Fn(u32) -> libc::c_long) -> libc::c_long {
+        match self {
+            Self::This => by_number(call),
+            Self::Peer(pid) => call(pid),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -290,42 +311,52 @@ enum Direction {
 
 /// Makes one call of `process_vm_readv` or `process_vm_writev`, and returns the number of bytes moved.
 #[inline]
-fn transfer(direction: Direction, pid: u32, near: u64, far: u64, length: u64) -> Result<u64, ()> {
+fn transfer(
+    direction: Direction,
+    whose: Whose,
+    near: u64,
+    far: u64,
+    length: u64,
+) -> Result<u64, ()> {
     let near = libc::iovec { iov_base: near as *mut _, iov_len: length as usize };
     let far = libc::iovec { iov_base: far as *mut _, iov_len: length as usize };
     // SAFETY: the kernel checks every address of both lists, and answers EFAULT if one is not mapped or not allowed.
     // The destination is program memory that a work request or a grant names, or memory owned by the caller; the
     // program has given it up for such writes, and this process holds no Rust reference into it. The call is made by
     // number, because sanitizers would take one by name for the program's own.
-    let done = unsafe {
+    let done = whose.reached(|pid| unsafe {
         let call = match direction {
             Direction::Read => libc::SYS_process_vm_readv,
             Direction::Write => libc::SYS_process_vm_writev,
         };
         libc::syscall(call, pid, &raw const near, 1_usize, &raw const far, 1_usize, 0_usize)
-    };
+    });
     u64::try_from(done).map_err(|_| ())
 }
 
-/// Reads a word of a process by its PID, and also stores it at `landing` in this process, if that is given. Returns the
+/// Reads a word of a process, and also stores it at `landing` in this process, if that is given. Returns the
 /// word, and whether it was stored. `None` if the word cannot be read.
-pub(crate) fn read_word(pid: u32, address: u64, landing: Option<u64>) -> Option<(u64, bool)> {
+pub(crate) fn read_word(whose: Whose, address: u64, landing: Option<u64>) -> Option<(u64, bool)> {
     let mut word = 0_u64;
     let vector = |first: u64| libc::iovec { iov_base: first as *mut _, iov_len: 8 };
     let near = [vector(&raw mut word as u64), vector(landing.unwrap_or(0))];
     let far = [vector(address); 2];
     let count = if landing.is_some() { 2 } else { 1 };
     // SAFETY: as in `transfer`; the word is this function's.
-    let done =
-        unsafe { libc::process_vm_readv(pid as i32, near.as_ptr(), count, far.as_ptr(), count, 0) };
+    let done = whose.reached(|pid| unsafe {
+        libc::process_vm_readv(pid as i32, near.as_ptr(), count, far.as_ptr(), count, 0) as i64
+    });
     (done >= 8).then_some((word, done == 16))
 }
 
-/// Writes a word of a process by its PID, unless the write has been revoked. `None` if the word cannot be written.
-pub(crate) fn write_word(pid: u32, address: u64, write: &Write) -> Option<Written> {
+/// Writes a word of a process, unless the write has been revoked. `None` if the word cannot be written.
+pub(crate) fn write_word(whose: Whose, address: u64, write: &Write) -> Option<Written> {
     let far = libc::iovec { iov_base: address as *mut _, iov_len: 8 };
     // SAFETY: as in `transfer`; the vector names the value beside it, or nothing.
-    match unsafe { libc::process_vm_writev(pid as i32, write.vector(), 1, &far, 1, 0) } {
+    let done = whose.reached(|pid| unsafe {
+        libc::process_vm_writev(pid as i32, write.vector(), 1, &far, 1, 0) as i64
+    });
+    match done {
         8 => Some(Written::All),
         0 => Some(Written::Nothing),
         _ => None,
@@ -347,8 +378,9 @@ fn transfer_slices(to: u64, slices: &[&[u8]]) -> Result<u64, ()> {
     let count = slices.len().min(MAX_SLICES) as u64;
     // SAFETY: the slices are only read and live as long as the borrow; the kernel checks the
     // destination, which is program memory that a grant names, as in `transfer`.
-    let done =
-        unsafe { libc::process_vm_writev(this_process() as i32, near.as_ptr(), count, &far, 1, 0) };
+    let done = by_number(|own| unsafe {
+        libc::process_vm_writev(own as i32, near.as_ptr(), count, &far, 1, 0) as i64
+    });
     u64::try_from(done).map_err(|_| ())
 }
 
@@ -366,8 +398,9 @@ fn transfer_apart(bytes: &mut [u8], ranges: &[Range<usize>], from: u64) -> Resul
     let count = ranges.len().min(MAX_SLICES) as u64;
     // SAFETY: the ranges lie in `bytes`, which this function borrows alone; the kernel checks the
     // source, which is program memory that a grant names, as in `transfer`.
-    let done =
-        unsafe { libc::process_vm_readv(this_process() as i32, near.as_ptr(), count, &far, 1, 0) };
+    let done = by_number(|own| unsafe {
+        libc::process_vm_readv(own as i32, near.as_ptr(), count, &far, 1, 0) as i64
+    });
     u64::try_from(done).map_err(|_| ())
 }
 
@@ -377,21 +410,19 @@ fn transfer_apart(bytes: &mut [u8], ranges: &[Range<usize>], from: u64) -> Resul
 fn allows(shadow: Shadow, pid: u32, address: u64, length: u64) -> bool {
     shadow.allows(address, length, |from, notes| {
         let (to, count) = (notes.as_mut_ptr() as u64, notes.len() as u64);
-        transfer(Direction::Read, pid, to, from, count) == Ok(count)
+        transfer(Direction::Read, Whose::Peer(pid), to, from, count) == Ok(count)
     })
 }
 
-/// Whether all pages of a range of this process can be read; asked after a copy has failed.
-fn is_readable(address: u64, length: u64) -> bool {
-    is_peer_readable(this_process(), address, length)
-}
-
-fn is_peer_readable(pid: u32, address: u64, length: u64) -> bool {
+/// Whether all pages of a range can be read; asked after a copy has failed.
+fn is_readable(whose: Whose, address: u64, length: u64) -> bool {
     let size = page_size();
     let Some(last) = address.checked_add(length.saturating_sub(1)) else { return false };
     let pages = (address / size..=last / size).map(|page| (page * size).max(address));
     let mut byte = 0_u8;
-    pages.into_iter().all(|at| transfer(Direction::Read, pid, &raw mut byte as u64, at, 1) == Ok(1))
+    pages
+        .into_iter()
+        .all(|at| transfer(Direction::Read, whose, &raw mut byte as u64, at, 1) == Ok(1))
 }
 
 #[cfg(test)]

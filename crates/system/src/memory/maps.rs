@@ -213,24 +213,36 @@ impl Maps {
 
     fn ask<T>(&self, ask: impl FnOnce(&List) -> Result<T, Errno>) -> Result<T, Errno> {
         if self.kept.get().is_none() {
-            let _ = self.kept.set((Owner::this(), List::open()?));
+            let list = List::open(PROCESS)?;
+            if !list.is_empty() {
+                let _ = self.kept.set((Owner::this(), list));
+            }
         }
         match self.kept.get() {
             Some((owner, list)) if !owner.is_another() => ask(list),
-            // A forked child has its parent's list, which answers for the parent.
-            _ => ask(&List::open()?),
+            // A forked child has its parent's list, which answers for the parent. And the process's list is empty if the
+            // program's first thread had ended before it was opened. A thread's list ends with the thread.
+            _ => ask(&List::open(THREAD)?),
         }
     }
 }
+
+/// The list of this process, by its first thread, and by the thread that asks.
+const PROCESS: &str = "/proc/self/maps";
+const THREAD: &str = "/proc/thread-self/maps";
 
 /// The list, open.
 #[derive(Debug)]
 struct List(OwnedFd);
 
 impl List {
-    fn open() -> Result<Self, Errno> {
+    fn open(path: &str) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        rustix::fs::open("/proc/self/maps", flags, Mode::empty()).map(descriptor::high).map(Self)
+        rustix::fs::open(path, flags, Mode::empty()).map(descriptor::high).map(Self)
+    }
+
+    fn is_empty(&self) -> bool {
+        rustix::io::pread(&self.0, &mut [0], 0) == Ok(0)
     }
 
     /// The mapping at an address, or the next one if `flags` say so. `None` if there is none.
@@ -334,7 +346,7 @@ mod tests {
             unsafe { libc::mmap(null_mut(), length, libc::PROT_READ, kind, file.as_raw_fd(), 0) };
         let end = page as u64 + length as u64;
         assert_eq!(Maps::default().mapping(page as u64, length as u64).unwrap(), Mapping::ReadOnly);
-        let list = List::open().unwrap();
+        let list = List::open(PROCESS).unwrap();
         let mut seen = Vec::new();
         list.read(&(page as u64..end), |line| {
             seen.push(line.clone());
@@ -352,7 +364,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "there is no such list")]
     fn asking_and_reading_say_the_same() {
         const PAGE: u64 = 4096;
-        let list = List::open().unwrap();
+        let list = List::open(PROCESS).unwrap();
         if list.at(4096, OR_NEXT).err() == Some(Errno::NOTTY) {
             return println!("skipped: an older kernel cannot be asked");
         }
@@ -400,7 +412,7 @@ mod tests {
         // SAFETY: a fresh mapping where the kernel finds room.
         let first = unsafe { libc::mmap(null_mut(), length, libc::PROT_READ, kind, -1, 0) };
         let range = first as u64..first as u64 + length as u64;
-        let list = List::open().unwrap();
+        let list = List::open(PROCESS).unwrap();
         let can_ask = list.at(4096, OR_NEXT).is_ok();
         let done = AtomicBool::new(false);
         let change = |first: u64, length: usize, rights| {

@@ -15,6 +15,7 @@ use crate::descriptor::{self, Identity};
 pub struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
+    identity: Identity,
 }
 
 /// A pipe of the default size takes this much at once.
@@ -27,7 +28,19 @@ impl Pipe {
     /// An empty one.
     pub(super) fn new() -> io::Result<Self> {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self { read: descriptor::high(read), write: descriptor::high(write) })
+        let (read, write) = (descriptor::high(read), descriptor::high(write));
+        let identity = Identity::of(&read)?;
+        Ok(Self { read, write, identity })
+    }
+
+    /// The pipe, unless the program has closed an end of it. Then that number may be another file's.
+    pub(super) fn unless_closed(self) -> Option<Self> {
+        if [&self.read, &self.write].into_iter().all(|end| self.identity.is_behind(end)) {
+            return Some(self);
+        }
+        // An end that is left stays open, for nobody knows which it is.
+        std::mem::forget(self);
+        None
     }
 
     /// Copies through the pipe. After an error the pipe may hold bytes, so drop it.
@@ -71,7 +84,7 @@ impl Round {
     /// An empty one. None if the process may have no more descriptors, or no pipe of the default size.
     pub(super) fn new() -> Option<Self> {
         let (read, _write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
-        let path = format!("/proc/self/fd/{}", read.as_raw_fd());
+        let path = format!("/proc/thread-self/fd/{}", read.as_raw_fd());
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let ends = descriptor::high(rustix::fs::open(path, flags, Mode::empty()).ok()?);
         let has_room = rustix::pipe::fcntl_getpipe_size(&ends).ok()? as u64 >= ROOM;

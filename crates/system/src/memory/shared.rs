@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
@@ -66,9 +66,7 @@ impl SharedMemory {
     ///
     /// The system's error, or that it is no such file.
     pub fn attach(pid: u32, descriptor: u32) -> io::Result<Self> {
-        let path = format!("/proc/{pid}/fd/{descriptor}");
-        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        let file = descriptor::high(file);
+        let file = descriptor::of_process(pid, descriptor)?;
         let length = rustix::fs::fstat(&file)?.st_size;
         let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
         if u64::try_from(length) != Ok(FILE_BYTES) || !sealed {

@@ -69,7 +69,7 @@ impl Registry {
 
     /// The same file under a new open file description.
     pub(super) fn reopen(&self) -> io::Result<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let path = format!("/proc/thread-self/fd/{}", self.file.as_raw_fd());
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         Ok(descriptor::high(file))
     }

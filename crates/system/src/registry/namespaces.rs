@@ -88,7 +88,7 @@ const SO_NETNS_COOKIE: i32 = 71;
 
 /// The number of this process's namespace of a kind. No two that exist at the same time have the same.
 fn number(kind: &str) -> io::Result<u64> {
-    let link = std::fs::read_link(Path::new("/proc/self/ns").join(kind))?;
+    let link = std::fs::read_link(Path::new("/proc/thread-self/ns").join(kind))?;
     let name = link.to_string_lossy();
     let digits: String = name.chars().filter(char::is_ascii_digit).collect();
     digits.parse().map_err(io::Error::other)
@@ -97,7 +97,7 @@ fn number(kind: &str) -> io::Result<u64> {
 /// Whether `/proc` shows this process's PID namespace and not one around it. Under `unshare --fork --pid` without
 /// `--mount-proc` it shows the one around it.
 fn proc_shows_own_pids() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     // One PID for each namespace, from that of `/proc` down to this process's own.
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     pids.is_none_or(|pids| pids.split_whitespace().count() == 1)

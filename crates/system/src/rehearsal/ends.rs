@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub fn address(directory: &Path) -> io::Result<(OwnedFd, SocketAddrUnix)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(directory, flags, Mode::empty())?;
-    let path = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
+    let path = format!("/proc/thread-self/fd/{}/{SOCKET}", directory.as_raw_fd());
     Ok((directory, SocketAddrUnix::new(path)?))
 }
 

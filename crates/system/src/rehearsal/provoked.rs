@@ -83,7 +83,7 @@ impl Record {
         let count = Provocation::ALL.len() * MOST;
         let length = HEADER + count * WORD;
         file_limit::grow(|| file.set_len(length as u64))?;
-        let program = fs::read_link("/proc/self/exe").unwrap_or_default();
+        let program = fs::read_link("/proc/thread-self/exe").unwrap_or_default();
         let line = format!("{} {}\n", std::process::id(), program.display());
         let end = line.floor_char_boundary(HEADER);
         file_limit::grow(|| file.write_all_at(&line.as_bytes()[..end], 0))?;
