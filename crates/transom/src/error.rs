@@ -55,7 +55,7 @@ pub enum Error {
     },
     /// A memory region still has other users, so it cannot be deregistered.
     InUse {
-        /// How many clones, slices, bound windows and outstanding requests refer to it.
+        /// How many clones, slices, bound windows and requests refer to it.
         users: usize,
     },
     /// The completion queue has no entry left: as many requests are outstanding as it has entries.

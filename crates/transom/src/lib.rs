@@ -52,8 +52,9 @@
 //!   handles.
 //! - A region owns its buffer until the device has released it. A peer may write the bytes at any time, so you copy
 //!   them in and out, and get no references to them.
-//! - The completion queue holds the objects that a request names until the request is done, even if you drop or forget
-//!   its ticket. This includes receives of a shared receive queue, because all of them complete into one queue.
+//! - The completion queue holds the objects that a request names until you have its completion. If you drop its ticket,
+//!   the queue holds them until the request is done. If you forget the ticket, they stay. This includes receives of a
+//!   shared receive queue, because all of them complete into one queue.
 //! - If the device refuses to free an object, the object stays, and so do the objects it depends on.
 //!
 //! Errors are [`Error`]s. A call that takes an object and fails gives it back ([`Refused`]).

@@ -1,7 +1,8 @@
 //! The outstanding requests of a completion queue.
 //!
 //! Each posted request has a slot, and its `wr_id` names the slot. The slot holds the objects that the request names
-//! until its completion is taken from the queue. So memory and windows stay even if you forget the ticket.
+//! until its ticket takes the completion. So memory and windows stay even if you forget the ticket. Whoever has the
+//! completion knows that this request holds them no more.
 
 use crate::completion::judge;
 use crate::keep::Keep;
@@ -76,11 +77,16 @@ enum State {
     Detached {
         keep: Keep,
     },
-    Done(Result<Completion, WorkError>),
+    /// Its completion is here. The objects go with it: if they were released by the thread that delivers it, the one
+    /// that waits for it could be first.
+    Done {
+        result: Result<Completion, WorkError>,
+        keep: Keep,
+    },
 }
 
-/// The work that a delivered completion leaves for after the lock: release memory, which may run any destructor, and
-/// wake a task, which may run any code.
+/// The work that is left for after the lock: release memory, which may run any destructor, and wake a task, which may
+/// run any code.
 pub(crate) struct Leftover {
     keep: Keep,
     waker: Option<Waker>,
@@ -145,8 +151,8 @@ impl Outstanding {
         match std::mem::replace(&mut slot.state, State::Free) {
             State::Posted { operation, keep, waker } => {
                 self.count -= 1;
-                slot.state = State::Done(judge(wc, operation, time, self.now));
-                Leftover { keep, waker }
+                slot.state = State::Done { result: judge(wc, operation, time, self.now), keep };
+                Leftover { keep: Keep::Nothing, waker }
             }
             State::Detached { keep } => {
                 self.count -= 1;
@@ -160,14 +166,15 @@ impl Outstanding {
         }
     }
 
-    /// Takes the result of a request, once. Its slot is free afterwards.
-    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Completion, WorkError>> {
+    /// Takes the result of a request, once. Its slot is free afterwards. Release the objects without the lock, before
+    /// you hand the result on.
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<(Result<Completion, WorkError>, Keep)> {
         let slot = &self.slots[ticket.index as usize];
-        if slot.generation != ticket.generation || !matches!(slot.state, State::Done(_)) {
+        if slot.generation != ticket.generation || !matches!(slot.state, State::Done { .. }) {
             return None;
         }
         match self.release(ticket.index) {
-            State::Done(result) => Some(result),
+            State::Done { result, keep } => Some((result, keep)),
             _ => unreachable!("the state was looked at above"),
         }
     }
@@ -189,24 +196,25 @@ impl Outstanding {
         self.slots.iter_mut().filter_map(waker).collect()
     }
 
-    /// Records that nobody waits for this request any more.
-    pub(crate) fn detach(&mut self, ticket: Ticket) -> Option<Waker> {
+    /// Records that nobody waits for this request any more. Returns what to drop without the lock.
+    pub(crate) fn detach(&mut self, ticket: Ticket) -> (Keep, Option<Waker>) {
+        let nothing = (Keep::Nothing, None);
         let slot = &mut self.slots[ticket.index as usize];
         if slot.generation != ticket.generation {
-            return None;
+            return nothing;
         }
         match std::mem::replace(&mut slot.state, State::Free) {
             State::Posted { keep, waker, .. } => {
                 slot.state = State::Detached { keep };
-                waker
+                (Keep::Nothing, waker)
             }
-            State::Done(_) => {
+            State::Done { keep, .. } => {
                 self.release(ticket.index);
-                None
+                (keep, None)
             }
             other => {
                 slot.state = other;
-                None
+                nothing
             }
         }
     }
@@ -255,10 +263,10 @@ mod tests {
         let failed = ibv_wc { status: IBV_WC_REM_ACCESS_ERR, ..completion(b) };
         outstanding.deliver(&failed, None);
         assert!(outstanding.take(a).is_none());
-        assert!(outstanding.take(b).unwrap().is_err());
+        assert!(outstanding.take(b).unwrap().0.is_err());
         assert!(outstanding.take(b).is_none());
         outstanding.deliver(&completion(a), None);
-        assert!(outstanding.take(a).unwrap().is_ok());
+        assert!(outstanding.take(a).unwrap().0.is_ok());
         assert_eq!(outstanding.count, 0);
     }
 
@@ -268,7 +276,7 @@ mod tests {
         let deliver = |outstanding: &mut Outstanding| {
             let ticket = insert(outstanding);
             outstanding.deliver(&completion(ticket), None);
-            outstanding.take(ticket).unwrap().unwrap().taken()
+            outstanding.take(ticket).unwrap().0.unwrap().taken()
         };
         let begin = outstanding.now();
         let first = deliver(&mut outstanding);

@@ -3,6 +3,7 @@
 use crate::delivery::{CreatedQueue, State};
 use crate::keep::Keep;
 use crate::outstanding::{Poster, Ticket};
+use crate::panics::outlive;
 use crate::{Completion, Error, Operation, Result, WorkError};
 use std::fmt;
 use std::future::Future;
@@ -17,6 +18,9 @@ use std::time::{Duration, Instant};
 /// executor can poll, if a [`Driver`](crate::Driver), a reactor or a waiting thread delivers the queue's completions. A
 /// request that is already done is ready at once. Between queue pairs of one process that is the usual case, so a task
 /// that awaits nothing else never yields to other tasks.
+///
+/// The request keeps its memory registered until you have its completion. Then it keeps nothing, and you can
+/// [deregister](crate::MemoryRegion::deregister) the memory.
 ///
 /// Drop it if you do not need the result: the request goes on, and keeps its memory registered until it is done. While
 /// the ticket exists, the queue pair or shared receive queue of the request is not destroyed.
@@ -126,7 +130,8 @@ impl Posted {
     /// As [`wait`](Self::wait).
     pub fn try_wait(&mut self) -> Result<Option<Completion>> {
         let Self { ticket, outcome, queue, .. } = self;
-        queue.poll_for(|state| take(*ticket, outcome, state))?.1.transpose()
+        let (_, taken) = queue.poll_for(|state| take(*ticket, outcome, state))?;
+        taken.map(released).transpose()
     }
 
     /// Waits for the completion, and keeps the ticket.
@@ -140,7 +145,8 @@ impl Posted {
 
     fn wait_until(&mut self, deadline: Option<Instant>) -> Result<Option<Completion>> {
         let Self { ticket, outcome, queue, .. } = self;
-        queue.wait_until(deadline, None, |state| take(*ticket, outcome, state))?.transpose()
+        let taken = queue.wait_until(deadline, None, |state| take(*ticket, outcome, state))?;
+        taken.map(released).transpose()
     }
 
     /// Takes the completion, or leaves a waker for its arrival.
@@ -158,16 +164,24 @@ impl Posted {
     }
 }
 
-/// Takes the completion if it is there, and remembers it.
+/// Takes the completion if it is there, and remembers it. With it come the objects of the request.
 fn take(
     ticket: Ticket,
     outcome: &mut Option<Result<Completion, WorkError>>,
     state: &mut State,
-) -> Option<Result<Completion>> {
+) -> Option<(Result<Completion>, Keep)> {
+    let mut keep = Keep::Nothing;
     if outcome.is_none() {
-        *outcome = state.outstanding.take(ticket);
+        let (result, kept) = state.outstanding.take(ticket)?;
+        (*outcome, keep) = (Some(result), kept);
     }
-    outcome.map(|outcome| outcome.map_err(Error::Work))
+    outcome.map(|outcome| (outcome.map_err(Error::Work), keep))
+}
+
+/// The completion, after the objects of its request are released. The queue is not locked.
+fn released((outcome, keep): (Result<Completion>, Keep)) -> Result<Completion> {
+    outlive(|| drop(keep));
+    outcome
 }
 
 impl Future for Posted {
@@ -185,7 +199,8 @@ impl Future for Posted {
 impl Drop for Posted {
     fn drop(&mut self) {
         if self.outcome.is_none() {
-            let waker = self.queue.lock().outstanding.detach(self.ticket);
+            let (keep, waker) = self.queue.lock().outstanding.detach(self.ticket);
+            outlive(|| drop(keep));
             drop(waker);
         }
     }

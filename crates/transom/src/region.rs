@@ -154,8 +154,9 @@ impl<B: Buffer> MemoryRegion<B> {
     /// touches it (rules DR-01, DR-15).
     ///
     /// # Errors
-    /// Gives the region back with [`Error::InUse`] while a clone, a slice, a bound window or an
-    /// outstanding request refers to it, or with [`Error::Verb`] if the device refuses.
+    /// Gives the region back with [`Error::InUse`] while a clone, a slice, a bound window or a request refers to it, or
+    /// with [`Error::Verb`] if the device refuses. A request does so until you have its completion or, if you have
+    /// dropped its ticket, until its completion is taken from the queue.
     pub fn deregister(self) -> Result<B, Refused<Self>> {
         let mut registration = match Arc::try_unwrap(self.registration) {
             Ok(registration) => registration,

@@ -206,6 +206,54 @@ fn a_buffer_that_panics_leaves_nobody_unwoken() {
     drop((received, owner.qp));
 }
 
+/// Takes the completion of a receive at the first wake-up, and then deregisters its memory.
+struct Takes(Mutex<Option<(Posted, MemoryRegion<Vec<u8>>)>>, mpsc::Sender<bool>);
+
+impl Wake for Takes {
+    fn wake(self: Arc<Self>) {
+        let (mut received, region) = self.0.lock().unwrap().take().unwrap();
+        received.try_wait().unwrap().expect("it came with the other");
+        let _ = self.1.send(region.deregister().is_ok());
+    }
+}
+
+/// Another thread may have delivered the completion, and may not have returned yet.
+#[test]
+fn a_request_whose_completion_is_taken_keeps_no_memory() {
+    let Pair { owner, peer } = Pair::new();
+    let mut wakes = owner.qp.receive(&[]).unwrap();
+    let region = owner.local(8);
+    let received = owner.qp.receive(&[region.all()]).unwrap();
+    let (tell, told) = mpsc::channel();
+    let takes = Arc::new(Takes(Mutex::new(Some((received, region))), tell));
+    assert!(poll_once(&mut wakes, &Waker::from(takes)).is_pending());
+    for _ in 0..2 {
+        peer.qp.send(b"").unwrap().wait().unwrap();
+    }
+    // This delivers both, and wakes the task in the middle of that.
+    owner.cq.poll().unwrap();
+    assert_eq!(told.try_recv(), Ok(true));
+}
+
+/// Until then the memory is in use, though the device is done with it.
+#[test]
+fn a_request_keeps_its_memory_until_its_completion_is_taken_or_its_ticket_dropped() {
+    let Pair { owner, peer } = Pair::new();
+    for drops in [false, true] {
+        let region = owner.local(8);
+        let received = owner.qp.receive(&[region.all()]).unwrap();
+        peer.qp.send(b"").unwrap().wait().unwrap();
+        while owner.cq.poll().unwrap() == 0 {}
+        let refused = region.deregister().unwrap_err();
+        assert_eq!(refused.error, Error::InUse { users: 1 });
+        match drops {
+            true => drop(received),
+            false => drop(received.wait().unwrap()),
+        }
+        refused.returned.deregister().unwrap();
+    }
+}
+
 #[test]
 fn a_driver_outlives_a_waker_that_panics() {
     let Pair { owner, peer } = Pair::new();
