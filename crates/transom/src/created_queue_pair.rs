@@ -196,16 +196,19 @@ fn create_qp(parts: &Parts, creation: &Creation) -> Result<*mut ibv_qp> {
 impl Drop for CreatedQueuePair {
     fn drop(&mut self) {
         self.give_shared_receives_back();
-        // SAFETY: nobody else has the queue pair.
-        if unsafe { (self.device().provider.verbs.ibv_destroy_qp)(self.qp) } != 0 {
-            // The queue pair stays, so the objects it uses must stay.
-            std::mem::forget(self.parts.clone());
-            return;
+        if !self.destroy() {
+            // It must not go on serving its peer. Perhaps it has bound a window of type 2 that its last request frees
+            // when its completion is taken (rule T2-06).
+            let _ = self.fail();
+            self.take_completions();
+            if !self.destroy() {
+                // The queue pair stays, so the objects it uses must stay.
+                std::mem::forget(self.parts.clone());
+                return;
+            }
         }
-        for queue in self.parts.sends.iter().chain(&self.parts.receives) {
-            // Its completions take room there until they are polled, unless the library has dropped them (rule ORD-29).
-            // If polling fails, the next poll reports it.
-            let _ = queue.poll();
+        self.take_completions();
+        for queue in self.completions() {
             // Nothing uses the objects of its other requests any more, so release them.
             let abandoned = queue.lock().outstanding.abandon(self.poster);
             outlive(|| drop(abandoned));
@@ -214,6 +217,25 @@ impl Drop for CreatedQueuePair {
 }
 
 impl CreatedQueuePair {
+    /// Destroys it, unless the device refuses.
+    fn destroy(&self) -> bool {
+        // SAFETY: only the drop calls this, and not again once it is destroyed. Nobody else has the queue pair.
+        unsafe { (self.device().provider.verbs.ibv_destroy_qp)(self.qp) == 0 }
+    }
+
+    /// The completion queues of its requests.
+    fn completions(&self) -> impl Iterator<Item = &Arc<CreatedQueue>> {
+        self.parts.sends.iter().chain(&self.parts.receives)
+    }
+
+    /// Takes its completions. They take room in the queues until they are polled, unless the library has dropped them
+    /// (rule ORD-29). If polling fails, the next poll reports it.
+    fn take_completions(&self) {
+        for queue in self.completions() {
+            let _ = queue.poll();
+        }
+    }
+
     /// Makes the receives that it took from a shared receive queue complete now. Later its completions would vanish
     /// with it.
     fn give_shared_receives_back(&self) {

@@ -16,8 +16,9 @@ use transom_abi::*;
 /// A queue pair; see `ibv_create_qp(3)`.
 ///
 /// It begins [`Initialized`]: it takes receives but does not yet send. [`connect`](QueuePair::connect) makes it
-/// [`Connected`]. Clones refer to the same queue pair. It is destroyed when the last clone and the last [`Posted`]
-/// ticket of it are gone. You cannot clone a queue pair before it is connected, because it connects only once:
+/// [`Connected`]. Clones refer to the same queue pair. It is destroyed when the last clone, the last [`Posted`] ticket
+/// of it and the last [`Window`](crate::Window) of type 2 that it has bound are gone. You cannot clone a queue pair
+/// before it is connected, because it connects only once:
 ///
 /// ```compile_fail,E0599
 /// # fn of(queue_pair: transom::QueuePair<transom::Initialized>) {

@@ -5,9 +5,7 @@ use crate::error::{check, unsupported};
 use crate::keep::{Held, Keep};
 use crate::post::post_send;
 use crate::region::Registered;
-use crate::window::{
-    AllocatedWindow, Bound, Free, OwnWindow, Type1, Type2, Window, WindowState, WindowType,
-};
+use crate::window::{AllocatedWindow, Bound, Free, Type1, Type2, Window, WindowState, WindowType};
 use crate::{
     Completion, Error, Grant, Operation, Posted, QueuePair, Refused, Result, Rights, Slice,
 };
@@ -17,6 +15,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use transom_abi::*;
 
 /// A free window that is being bound.
@@ -34,9 +33,12 @@ pub type TransitionResult<T, From, To> = Result<Window<T, To>, Refused<Option<Wi
 
 /// A window whose change of state is posted.
 ///
-/// [`wait`](Self::wait) for it or await it, as with a [`Posted`]. You get the window in its new state or, if the
-/// request failed, in the old one. Dropping this drops the window, which revokes it when the request has completed, or
-/// with the queue pair.
+/// Wait for it ([`wait`](Self::wait)), poll it ([`try_wait`](Self::try_wait)), or await it, as with a [`Posted`]. You
+/// get the window in its new state or, if the request failed, in the old one. Dropping this drops the window, which
+/// revokes it when the request has completed, or with the queue pair.
+///
+/// # Panics
+/// If you ask for anything after it has given the window or an error.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -66,7 +68,7 @@ pub struct Transition<T: WindowType, From: WindowState, To: WindowState> {
 }
 
 struct Change<From, To> {
-    /// Declared before the states, so that the window is freed before its regions are released.
+    /// Declared before the states, so that the window is freed before its regions and its queue pair are released.
     mw: Arc<AllocatedWindow>,
     /// The key before the change.
     rkey: u32,
@@ -88,30 +90,76 @@ impl<T: WindowType, From: WindowState, To: WindowState> Transition<T, From, To> 
         self.settle(outcome)
     }
 
+    /// Waits until the window has changed its state or the request has failed, up to a timeout. `None` when the time is
+    /// up; you may wait again.
+    ///
+    /// ```
+    /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+    /// # let pd = transom::ProtectionDomain::new(&context)?;
+    /// # let cq = transom::CompletionQueue::new(&context, 16)?;
+    /// # let builder = transom::QueuePair::builder(&pd, &cq);
+    /// # let (a, b) = (builder.build()?, builder.build()?);
+    /// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+    /// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+    /// # use transom::{Access, MemoryRegion, Rights, Type2, Window};
+    /// # let region = MemoryRegion::register(&pd, vec![0; 8], Access::MW_BIND)?;
+    /// use std::time::Duration;
+    ///
+    /// let mut binding = Window::<Type2>::alloc(&pd)?.bind(&a, &region.all(), Rights::READ)?;
+    /// let window = loop {
+    ///     match binding.wait_timeout(Duration::from_secs(1)) {
+    ///         Some(outcome) => break outcome?,
+    ///         None => println!("not yet"),
+    ///     }
+    /// };
+    /// # drop(window);
+    /// # Ok::<(), transom::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<TransitionResult<T, From, To>> {
+        let outcome = self.posted.wait_timeout(timeout).transpose();
+        outcome.map(|outcome| self.settle(outcome))
+    }
+
+    /// Polls the queue once. `None` if the window has not changed its state, and the request has not failed.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn try_wait(&mut self) -> Option<TransitionResult<T, From, To>> {
+        let outcome = self.posted.try_wait().transpose();
+        outcome.map(|outcome| self.settle(outcome))
+    }
+
     fn settle(&mut self, outcome: Result<Completion>) -> TransitionResult<T, From, To> {
-        let Change { mw, rkey, from, to } =
-            self.change.take().expect("a transition is not polled after it is done");
+        let Change { mw, rkey, from, to } = self.change.take().expect(DONE);
         let window_type = PhantomData;
         match outcome {
-            Ok(_) => Ok(Window { mw: OwnWindow::new(mw), state: to, window_type }),
+            Ok(_) => Ok(Window { mw, state: to, window_type }),
             Err(error @ Error::Work(_)) => {
                 // The device still has the old key, so the struct must have it too (rule KEY-08).
                 mw.set_rkey(rkey);
-                let returned = Window { mw: OwnWindow::new(mw), state: from, window_type };
+                let returned = Window { mw, state: from, window_type };
                 Err(Refused { returned: Some(returned), error })
             }
-            // The request may have been carried out anyway.
-            Err(error) => Err(Refused { returned: None, error }),
+            Err(error) => {
+                // The request may have been carried out anyway. First the window, as in a `Change`.
+                drop(mw);
+                Err(Refused { returned: None, error })
+            }
         }
     }
 }
+
+/// The panic message for a caller that asks after the window was given.
+const DONE: &str = "a transition is not used after it is done";
 
 impl<T: WindowType, From: WindowState> Transition<T, From, Bound> {
     /// The grant of the window once it is bound. You may send it to the peer at once, with a later request on the same
     /// queue pair (rules T1-56, T1-57).
     pub fn grant(&self) -> Grant {
-        let change = self.change.as_ref();
-        change.expect("a transition is not used after it is done").to.grant()
+        self.change.as_ref().expect(DONE).to.grant()
     }
 }
 
@@ -245,8 +293,8 @@ fn bind<T: WindowType, From: WindowState + Holds>(
     };
     let (rkey, length) = (mw.rkey(), memory.len() as u64);
     let grant = Grant { addr, rkey, length, rights: Rights::from_access_flags(flags) };
-    let to = Bound::new(grant, queue_pair, memory.region.clone());
-    let change = Some(Change { mw: mw.named(), rkey: saved, from, to });
+    let to = Bound::new::<T>(grant, queue_pair, memory.region.clone());
+    let change = Some(Change { mw, rkey: saved, from, to });
     Ok(Transition { posted, change, window_type: PhantomData })
 }
 
@@ -276,7 +324,7 @@ fn invalidate<T: WindowType>(
     match posted {
         Ok(posted) => {
             let to = Free::new();
-            let change = Some(Change { mw: mw.named(), rkey: saved, from, to });
+            let change = Some(Change { mw, rkey: saved, from, to });
             Ok(Transition { posted, change, window_type: PhantomData })
         }
         Err(error) => {

@@ -9,7 +9,6 @@ use crate::region::Registered;
 use crate::{Completion, Error, Grant, ProtectionDomain, Refused, Result};
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +40,9 @@ use transom_abi::*;
 /// | invalidated by the peer | no | yes |
 /// | addresses may count from 0 | no | yes: [`bind_zero_based`](Window::bind_zero_based) |
 ///
-/// A bound window holds its region, so you cannot deregister the region (rules DR-03, DR-04).
+/// A bound window holds its region, so you cannot deregister the region (rules DR-03, DR-04). A bound window of type 2
+/// also holds the queue pair that bound it: the queue pair is not destroyed before the binding ends, and until then it
+/// serves the peer (rules T2-05, T2-06).
 ///
 /// ```
 /// # use transom::{CompletionQueue, Provider, QueuePair};
@@ -83,8 +84,8 @@ use transom_abi::*;
 /// }
 /// ```
 pub struct Window<T: WindowType, S: WindowState = Free> {
-    /// Declared before the state, so that the window is freed before its region is released.
-    pub(crate) mw: OwnWindow,
+    /// Declared before the state, so that the window is freed before its region and its queue pair are released.
+    pub(crate) mw: Arc<AllocatedWindow>,
     pub(crate) state: S,
     pub(crate) window_type: PhantomData<T>,
 }
@@ -96,8 +97,9 @@ pub struct Free(());
 /// The state of a window that grants a part of a region.
 pub struct Bound {
     grant: Grant,
-    /// The number of the queue pair that bound it.
-    queue_pair: u32,
+    /// The queue pair that bound it, for type 2. A device may refuse to destroy that queue pair before the binding ends
+    /// (rule T2-06). As long as it exists, no other has its number.
+    queue_pair: Option<Arc<CreatedQueuePair>>,
     pub(crate) region: Arc<dyn Registered>,
 }
 
@@ -154,7 +156,7 @@ impl<T: WindowType> Window<T, Free> {
         let mw = non_null("ibv_alloc_mw", subject, mw)?.as_ptr();
         let (freed, before_bind) = (AtomicBool::new(false), Mutex::default());
         let mw = AllocatedWindow { mw, freed, before_bind, domain };
-        Ok(Self { mw: OwnWindow::new(Arc::new(mw)), state: Free(()), window_type: PhantomData })
+        Ok(Self { mw: Arc::new(mw), state: Free(()), window_type: PhantomData })
     }
 }
 
@@ -222,7 +224,8 @@ impl Window<Type2, Bound> {
     pub fn revoked_by(self, completion: &Completion) -> Result<Window<Type2, Free>, Refused<Self>> {
         let rkey = self.state.grant.rkey;
         let invalidated = completion.invalidated_rkey();
-        let named = invalidated == Some(rkey) && completion.queue_pair() == self.state.queue_pair;
+        let bound_by = self.state.queue_pair.as_ref().map(|bound_by| bound_by.local.qpn);
+        let named = invalidated == Some(rkey) && bound_by == Some(completion.queue_pair());
         if named && self.mw.was_bound_before(completion.taken()) {
             Ok(Window { mw: self.mw, state: Free(()), window_type: PhantomData })
         } else {
@@ -238,8 +241,13 @@ impl Free {
 }
 
 impl Bound {
-    pub(crate) fn new(grant: Grant, by: &CreatedQueuePair, region: Arc<dyn Registered>) -> Self {
-        Self { grant, queue_pair: by.local.qpn, region }
+    /// The state of a window of this type that this queue pair has bound.
+    pub(crate) fn new<T: WindowType>(
+        grant: Grant,
+        by: &Arc<CreatedQueuePair>,
+        region: Arc<dyn Registered>,
+    ) -> Self {
+        Self { grant, queue_pair: (T::TYPE == IBV_MW_TYPE_2).then(|| by.clone()), region }
     }
 
     pub(crate) fn grant(&self) -> Grant {
@@ -247,9 +255,13 @@ impl Bound {
     }
 
     /// Checks that this queue pair may invalidate a type 2 window with this binding.
-    pub(crate) fn check_owner(&self, queue_pair: &CreatedQueuePair) -> Result<()> {
-        let (bound_by, given) = (self.queue_pair, queue_pair.local.qpn);
-        if bound_by == given { Ok(()) } else { Err(Error::OtherQueuePair { bound_by, given }) }
+    pub(crate) fn check_owner(&self, given: &Arc<CreatedQueuePair>) -> Result<()> {
+        match &self.queue_pair {
+            Some(bound_by) if !Arc::ptr_eq(bound_by, given) => {
+                Err(Error::OtherQueuePair { bound_by: bound_by.local.qpn, given: given.local.qpn })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -262,41 +274,6 @@ impl<T: WindowType, S: WindowState + fmt::Debug> fmt::Debug for Window<T, S> {
 impl fmt::Debug for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Bound").field(&self.grant).finish()
-    }
-}
-
-/// A window that no outstanding request names. Dropping this frees the window, even if the thread that takes the
-/// completion of its last request still holds it.
-pub(crate) struct OwnWindow(Option<Arc<AllocatedWindow>>);
-
-const OWN: &str = "it is had until a request names it";
-
-impl OwnWindow {
-    /// Call it when the requests that named the window are done.
-    pub(crate) fn new(window: Arc<AllocatedWindow>) -> Self {
-        Self(Some(window))
-    }
-
-    /// A request names the window from now on. It is not freed before that request is done.
-    pub(crate) fn named(mut self) -> Arc<AllocatedWindow> {
-        self.0.take().expect(OWN)
-    }
-}
-
-impl Deref for OwnWindow {
-    type Target = Arc<AllocatedWindow>;
-
-    fn deref(&self) -> &Self::Target {
-        self.0.as_ref().expect(OWN)
-    }
-}
-
-impl Drop for OwnWindow {
-    fn drop(&mut self) {
-        if let Some(window) = &self.0 {
-            // If the device refuses, we ask once more when nobody holds the window any more.
-            let _ = window.free();
-        }
     }
 }
 
@@ -367,34 +344,5 @@ impl Drop for AllocatedWindow {
             // The window stays, so its domain must stay. Its region will be busy and stay as well.
             std::mem::forget(self.domain.clone());
         }
-    }
-}
-
-#[cfg(all(test, feature = "software"))]
-mod tests {
-    use crate::{Access, CompletionQueue, MemoryRegion, ProtectionDomain, Provider, QueuePair};
-    use crate::{Rights, Type2, Window};
-    use std::sync::Arc;
-
-    /// Another thread has delivered the completion of the bind, and is slow to release the objects of that
-    /// request.
-    #[test]
-    fn a_window_that_is_dropped_is_revoked_at_once() {
-        let context = crate::devices(&Provider::software()).unwrap()[0].open().unwrap();
-        let pd = ProtectionDomain::new(&context).unwrap();
-        let builder_queue = CompletionQueue::new(&context, 16).unwrap();
-        let builder = QueuePair::builder(&pd, &builder_queue);
-        let (owner, peer) = (builder.build().unwrap(), builder.build().unwrap());
-        let (at_owner, at_peer) = (owner.endpoint(), peer.endpoint());
-        let (owner, _peer) = (owner.connect(&at_peer).unwrap(), peer.connect(&at_owner).unwrap());
-        let region = MemoryRegion::register(&pd, vec![0; 8], Access::MW_BIND).unwrap();
-        let window = Window::<Type2>::alloc(&pd).unwrap();
-        let binding = window.bind(&owner, &region.all(), Rights::READ).unwrap();
-        let window = binding.wait().unwrap();
-        let held = Arc::clone(&window.mw);
-        drop(window);
-        // The verbs refuse this while a window is bound to it (rule DR-04).
-        region.deregister().unwrap();
-        drop(held);
     }
 }

@@ -1,11 +1,17 @@
 //! The life of memory windows.
 
-use crate::common::{Departure, Pair, Party, TIMEOUT, bytes_of, departs, failure, status};
+use crate::common::{
+    Departure, Pair, Party, TIMEOUT, alone, bytes_of, departs, failure, has_faults, need, path_of,
+    status, until,
+};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
+use std::time::Duration;
 use transom::{
     Access, AsyncEventKind, Bound, Error, MemoryRegion, ProtectionDomain, RemoteSlice, Rights,
-    Status, Type1, Type2, Window, WindowType,
+    Status, Type1, Type2, Type2Check, Window, WindowType,
 };
 
 /// A window of the owner over a part of a region.
@@ -446,6 +452,82 @@ fn a_type_2_window_serves_only_the_queue_pair_that_bound_it() {
     let (bound_by, given) = (owner.qp.number(), other.qp.number());
     assert_eq!(refused.error, Error::OtherQueuePair { bound_by, given });
     refused.returned.invalidate(&owner.qp).unwrap().wait().unwrap();
+}
+
+#[test]
+fn a_queue_pair_serves_until_the_last_type_2_window_that_it_has_bound_ends() {
+    let Pair { owner, peer } = Pair::new();
+    let region = owner.bindable(b"still it serves");
+    let window = bound::<Type2>(&owner, &region, 0..15, Rights::READ);
+    drop(owner.qp);
+    let local = peer.local(15);
+    peer.qp.read(&[local.all()], window.grant()).unwrap().wait().unwrap();
+    assert_eq!(bytes_of(&local), b"still it serves");
+
+    drop(window);
+    // As long as it is there, the message waits for a receive.
+    let sent = peer.qp.send(b"").unwrap().wait_timeout(TIMEOUT);
+    assert!(sent.is_err(), "it takes messages: {sent:?}");
+}
+
+/// A device with windows of type 2A destroys no queue pair that has a window.
+///
+/// Rules: T2-06
+#[test]
+fn a_queue_pair_that_is_dropped_before_its_window_does_not_stay() {
+    need!(has_faults(), "windows of type 2A");
+    let test = path_of!("a_queue_pair_that_is_dropped_before_its_window_does_not_stay");
+    if let Some(end) = alone(test, &[("TRANSOM_WINDOWS", "2A")]) {
+        return assert_eq!(end, 0);
+    }
+    for waits in [true, false] {
+        let Pair { owner, peer } = Pair::new();
+        let attributes = owner.context.attributes().unwrap();
+        assert_eq!(attributes.windows_type_2, Some(Type2Check::QueuePair));
+        let region = owner.bindable(&[0; 8]);
+        let window = Window::<Type2>::alloc(&owner.pd).unwrap();
+        let binding = window.bind(&owner.qp, &region.all(), Rights::WRITE).unwrap();
+        let Party { qp, cq, pd, context } = owner;
+        let descriptor = format!("/proc/self/fd/{}", context.as_raw_fd());
+        drop((cq, pd, context));
+        if waits {
+            let window = binding.wait().unwrap();
+            drop(qp);
+            drop(window);
+        } else {
+            // Nobody takes its completion.
+            drop(binding);
+            drop(qp);
+        }
+        region.deregister().unwrap();
+        // The queue pair would keep it open.
+        assert!(std::fs::read_link(descriptor).is_err(), "the device is still open");
+        let sent = peer.qp.send(b"").unwrap().wait_timeout(TIMEOUT);
+        assert!(sent.is_err(), "it takes messages: {sent:?}");
+    }
+}
+
+#[test]
+fn a_change_of_a_window_is_waited_for_in_every_way_a_request_is() {
+    let Pair { owner, peer: _peer } = Pair::new();
+    let region = owner.bindable(&[0; 8]);
+    let window = Window::<Type2>::alloc(&owner.pd).unwrap();
+    let mut binding = window.bind(&owner.qp, &region.all(), Rights::READ).unwrap();
+    let window = binding.wait_timeout(TIMEOUT).expect("it is bound").unwrap();
+    assert_eq!(window.grant().length, 8);
+    // It has nothing left to give.
+    catch_unwind(AssertUnwindSafe(|| binding.try_wait().map(drop))).unwrap_err();
+    catch_unwind(AssertUnwindSafe(|| binding.grant())).unwrap_err();
+
+    let mut invalidating = window.invalidate(&owner.qp).unwrap();
+    let window = until(|| invalidating.try_wait()).unwrap();
+
+    // What fails comes back.
+    let unbindable = owner.local(8);
+    let mut binding = window.bind(&owner.qp, &unbindable.all(), Rights::READ).unwrap();
+    let refused = until(|| binding.wait_timeout(Duration::from_millis(1))).unwrap_err();
+    assert_eq!(status(refused.error), Status::WindowBind);
+    drop(refused.returned.expect("it is free"));
 }
 
 /// Rules: T1-50, T1-51, DR-09, KEY-05, KEY-12
