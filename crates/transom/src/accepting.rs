@@ -2,7 +2,7 @@
 
 use crate::cm::Id;
 use crate::connecting::{
-    bring_up, check_device, check_service, marked, no_connection, offer, until_confirmed,
+    bring_up, check_queue_pair, check_service, marked, no_connection, offer, until_confirmed,
 };
 use crate::unconnected::Unconnected;
 use crate::{
@@ -110,7 +110,7 @@ pub(crate) fn prepare(
 ) -> Result<Accepting> {
     let own = Unconnected::new(queue_pair.inner.clone());
     check_service(&own)?;
-    check_device(&id, &own, peer)?;
+    check_queue_pair(&id, &own, peer)?;
     let able = own.reads_at_once()?;
     let reads = (reads.0.min(able.0), reads.1.min(able.1));
     bring_up(&id, &own, Some(reads)).map_err(|error| unless_gone(error, peer))?;

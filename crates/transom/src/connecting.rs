@@ -1,6 +1,7 @@
 //! Connections that are being made.
 
 use crate::cm::{Channel, Event, Id, Offer};
+use crate::context::OpenDevice;
 use crate::created_queue_pair::CreatedQueuePair;
 use crate::modify::{RECEIVER_NOT_READY_RETRIES, RETRIES};
 use crate::pending::{ASKED_AGAIN, Arrival};
@@ -148,9 +149,24 @@ pub(crate) fn until_confirmed(
     Establishing { step, id, queue_pair, peer, since, private_data, from_peer }.pending()
 }
 
-pub(crate) fn check_device(id: &Id, queue_pair: &CreatedQueuePair, peer: SocketAddr) -> Result<()> {
-    let port = queue_pair.creation.port;
-    id.check_device(queue_pair.device(), Some(port)).map_err(|problem| no_connection(peer, problem))
+/// Checks that this device leads to the peer, and also this port if one is given.
+pub(crate) fn check_device(
+    id: &Id,
+    device: &OpenDevice,
+    port: Option<u8>,
+    peer: SocketAddr,
+) -> Result<()> {
+    id.check_provider(device)?;
+    id.check_device(device, port).map_err(|problem| no_connection(peer, problem))
+}
+
+/// Checks that the device and the port of this queue pair lead to the peer.
+pub(crate) fn check_queue_pair(
+    id: &Id,
+    queue_pair: &CreatedQueuePair,
+    peer: SocketAddr,
+) -> Result<()> {
+    check_device(id, queue_pair.device(), Some(queue_pair.creation.port), peer)
 }
 
 /// Checks for a reliable connection, which the connection manager uses for TCP's port space.
@@ -274,7 +290,7 @@ impl Establishing {
     fn advance(&mut self, event: Event) -> Result<bool> {
         match (self.step, event.kind) {
             (Step::Address, RDMA_CM_EVENT_ADDR_RESOLVED) => {
-                check_device(&self.id, &self.queue_pair, self.peer)?;
+                check_queue_pair(&self.id, &self.queue_pair, self.peer)?;
                 found(self.id.resolve_route(), self.peer)?;
                 self.step = Step::Route;
             }

@@ -244,7 +244,8 @@ impl ConnectionRequest {
     ///
     /// # Errors
     /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if the queue pair is not a reliable connection;
-    /// [`Error::Connection`] if the queue pair belongs to another device or port, or if the peer does not wait any more
+    /// [`Error::OtherContext`] if the queue pair belongs to another provider than the listener; [`Error::Connection`] if
+    /// it belongs to another device or port, or if the peer does not wait any more
     /// ([`GaveUp`](crate::ConnectionProblem::GaveUp)); [`Error::Verb`] if the device refuses.
     pub fn accept(
         self,

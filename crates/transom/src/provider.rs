@@ -7,6 +7,7 @@ use libloading::Library;
 use std::ffi::{OsStr, c_int, c_void};
 use std::fmt;
 use std::path::Path;
+use std::ptr;
 use std::sync::OnceLock;
 use transom_abi::*;
 
@@ -89,6 +90,12 @@ impl Provider {
             connections: Box::leak(Box::new(connections)),
             name: String::leak(name.into_owned()),
         })
+    }
+
+    /// Whether both are the same library, though it may have been opened twice.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let function = |provider: &Self| provider.verbs.ibv_get_device_guid;
+        ptr::fn_addr_eq(function(self), function(other))
     }
 
     /// The functions of librdmacm that belong to its verbs.

@@ -1,7 +1,7 @@
 //! Datagram queue pairs that peers find by address (SIDR).
 
 use crate::cm::{Channel, Event, Id, Offer};
-use crate::connecting::{Connector, found, marked, no_connection, not_failed};
+use crate::connecting::{Connector, check_device, check_queue_pair, found, marked, not_failed};
 use crate::domain::AllocatedDomain;
 use crate::error::non_null;
 use crate::listener::ANSWER;
@@ -80,16 +80,15 @@ impl ConnectionRequest<Datagram> {
     ///
     /// # Errors
     /// [`Error::PrivateDataTooLong`]; [`Error::ServiceQkey`] if the queue pair has another key;
-    /// [`Error::Connection`] if it belongs to another device or port; [`Error::Verb`] if the peer already has an
-    /// answer, or the device refuses.
+    /// [`Error::OtherContext`] if it belongs to another provider than the listener; [`Error::Connection`] if it belongs
+    /// to another device or port; [`Error::Verb`] if the peer already has an answer, or the device refuses.
     pub fn accept(self, queue_pair: &QueuePair<Datagram>, private_data: &[u8]) -> Result<()> {
         let private_data = &marked(private_data, ANSWER)?;
         let (created, (id, peer)) = (&queue_pair.inner, self.asked());
         if created.creation.qkey != Destination::SERVICE_QKEY {
             return Err(Error::ServiceQkey { given: created.creation.qkey });
         }
-        id.check_device(created.device(), Some(created.creation.port))
-            .map_err(|problem| no_connection(peer, problem))?;
+        check_queue_pair(id, created, peer)?;
         id.accept(&Offer { private_data, queue_pair: queue_pair.number(), ..Offer::NOTHING })
     }
 }
@@ -128,9 +127,7 @@ impl Asking {
     fn advance(&mut self, event: Event) -> Result<Option<DatagramService>> {
         match (event.kind, event.datagrams) {
             (RDMA_CM_EVENT_ADDR_RESOLVED, _) => {
-                self.id
-                    .check_device(&self.domain.device, None)
-                    .map_err(|problem| no_connection(self.peer, problem))?;
+                check_device(&self.id, &self.domain.device, None, self.peer)?;
                 found(self.id.resolve_route(), self.peer)?;
             }
             (RDMA_CM_EVENT_ROUTE_RESOLVED, _) => {

@@ -3,7 +3,7 @@
 use crate::cm::{Channel, Event, address};
 use crate::context::OpenDevice;
 use crate::error::check;
-use crate::{ConnectionProblem, Provider, Result};
+use crate::{ConnectionProblem, Error, Provider, Result};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int};
 use std::net::SocketAddr;
@@ -214,6 +214,14 @@ impl Id {
         self.device().map(|device| unsafe { name(device) })
     }
 
+    /// Checks that this device is of the id's library.
+    pub(crate) fn check_provider(&self, given: &OpenDevice) -> Result<()> {
+        match self.provider.is(&given.provider) {
+            true => Ok(()),
+            false => Err(Error::OtherContext { what: "connection" }),
+        }
+    }
+
     /// Checks that this device leads to the peer, and also this port if one is given.
     pub(crate) fn check_device(
         &self,
@@ -227,9 +235,10 @@ impl Id {
         // SAFETY: the devices of open contexts exist, and their names end with a NUL.
         let describe = |device, port| format!("{} port {port}", unsafe { name(device) });
         let same = |leads| {
-            let guid = self.provider.verbs.ibv_get_device_guid;
-            // SAFETY: as above.
-            let (theirs, ours) = unsafe { (guid(leads), guid(own)) };
+            let guid = |provider: &Provider| provider.verbs.ibv_get_device_guid;
+            let (of_id, of_given) = (guid(&self.provider), guid(&given.provider));
+            // SAFETY: as above. Each library is asked about its own device.
+            let (theirs, ours) = unsafe { (of_id(leads), of_given(own)) };
             theirs == ours && given_port.is_none_or(|given| given == port)
         };
         match self.device() {
@@ -291,6 +300,29 @@ impl Drop for Id {
 #[cfg(all(test, feature = "software"))]
 mod tests {
     use super::*;
+
+    unsafe extern "C" fn of_another_library(_: *mut ibv_device) -> u64 {
+        7
+    }
+
+    /// The device of another library may have nothing in common with one of the id's but the beginning.
+    #[test]
+    fn a_device_is_known_by_its_own_library_alone() {
+        let [provider, other] = [
+            Provider::software(),
+            Provider::changed(|verbs| verbs.ibv_get_device_guid = of_another_library),
+        ];
+        let open = |provider| crate::devices(provider).unwrap()[0].open().unwrap();
+        let (context, other) = (open(&provider), open(&other));
+        let id = Id::create(&provider, RDMA_PS_TCP).unwrap();
+        id.resolve_address(None, "127.0.0.1:1".parse().unwrap()).unwrap();
+        while id.next().unwrap().is_none() {}
+        id.check_provider(&context.inner).unwrap();
+        let refused = id.check_provider(&other.inner).unwrap_err();
+        assert_eq!(refused, Error::OtherContext { what: "connection" });
+        // The id's library would say that this device leads there.
+        assert!(id.check_device(&other.inner, Some(1)).is_err());
+    }
 
     #[test]
     fn a_queue_pair_of_another_port_than_leads_to_the_peer_is_told_from_one_of_the_same() {
