@@ -53,7 +53,8 @@ pub(crate) struct State {
     sleeper: bool,
     /// How many threads sleep on the condition variable. If none does, no signal is sent, which saves a system call.
     dozing: usize,
-    /// Tasks await completions, so the queue must stay armed for the thread that delivers to them.
+    /// Tasks await completions, or a reactor has the descriptor. So the queue must stay armed for the thread that
+    /// delivers.
     awaited: bool,
 }
 
@@ -177,7 +178,7 @@ impl CreatedQueue {
         let handle = || {
             self.take_event_unless_waited_for()?;
             let before = self.poll()?;
-            self.arm_for_task()?;
+            self.arm_for_others()?;
             Ok(before + self.poll()?)
         };
         self.tell_tasks_if_failed(handle())
@@ -195,8 +196,9 @@ impl CreatedQueue {
         outcome
     }
 
-    /// Arms the queue because a task awaits a completion. You must poll after it.
-    pub(crate) fn arm_for_task(&self) -> Result<()> {
+    /// Arms the queue because a task awaits a completion, or a reactor has the descriptor. A completion that came before
+    /// may raise no event, so a task must poll after it, and a reactor handle events.
+    pub(crate) fn arm_for_others(&self) -> Result<()> {
         let mut state = self.lock();
         state.awaited = true;
         self.arm(&mut state)

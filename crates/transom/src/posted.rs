@@ -158,7 +158,7 @@ impl Posted {
         let waker = waker.clone();
         let previous = self.queue.lock().outstanding.set_waker(self.ticket, waker);
         drop(previous);
-        self.queue.arm_for_task()?;
+        self.queue.arm_for_others()?;
         // The completion may have come before the queue was armed.
         self.try_wait()
     }

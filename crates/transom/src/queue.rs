@@ -12,11 +12,39 @@ use std::time::{Duration, Instant};
 /// that uses it are gone.
 ///
 /// Completions reach the tickets of their requests when someone polls the queue: [`poll`](Self::poll), any call that
-/// waits, a [`Driver`](crate::Driver), or [`handle_events`](Self::handle_events). Call the last one when your reactor
-/// finds the queue's descriptor ([`AsFd`], [`AsRawFd`]) readable. The descriptor stays the same while the queue exists.
+/// waits, a [`Driver`](crate::Driver), or [`handle_events`](Self::handle_events).
 ///
-/// If the waker of a task panics there, or the drop of a buffer, the panic goes no further. If the device fails, all
-/// threads and tasks that wait for a completion get the error.
+/// # With a reactor
+/// The queue's descriptor ([`AsFd`], [`AsRawFd`]) becomes readable when a completion comes. Then call
+/// [`handle_events`](Self::handle_events). The descriptor stays the same while the queue exists. When you take it for
+/// the first time, this crate asks the device for an event of the next completion. So take it before you post, or call
+/// [`handle_events`](Self::handle_events) once before you wait: some adapters raise no event for a completion that had
+/// already come.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let builder_cq = transom::CompletionQueue::new(&context, 16)?;
+/// use rustix::event::{PollFd, PollFlags, poll};
+/// use transom::{CompletionQueue, QueuePair};
+///
+/// let cq = CompletionQueue::new(&context, 16)?;
+/// let mut watched = [PollFd::new(&cq, PollFlags::IN)];
+/// # let (a, b) = (QueuePair::builder(&pd, &cq).build()?, QueuePair::builder(&pd, &builder_cq).build()?);
+/// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+/// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+/// let mut received = a.receive(&[])?;
+/// # b.send(b"")?.wait()?;
+/// while received.try_wait()?.is_none() {
+///     poll(&mut watched, None).expect("it is open");
+///     cq.handle_events()?;
+/// }
+/// # Ok::<(), transom::Error>(())
+/// ```
+///
+/// # Failures
+/// If the waker of a task panics where completions are delivered, or the drop of a buffer, the panic goes no further. If
+/// the device fails, all threads and tasks that wait for a completion get the error.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     pub(crate) inner: Arc<CreatedQueue>,
@@ -105,7 +133,10 @@ impl CompletionQueue {
 }
 
 impl AsFd for CompletionQueue {
+    /// The descriptor. From now on a completion makes it readable.
     fn as_fd(&self) -> BorrowedFd<'_> {
+        // If the device refuses, `handle_events` reports it.
+        let _ = self.inner.arm_for_others();
         self.inner.as_fd()
     }
 }

@@ -334,6 +334,22 @@ fn a_reactor_delivers_when_the_descriptor_is_readable() {
     }
 }
 
+/// Nobody awaits anything, so the descriptor alone tells of completions, from the first on.
+#[test]
+fn a_reactor_without_futures_hears_of_each_completion() {
+    let Pair { owner, peer } = Pair::new();
+    let mut descriptors = [PollFd::new(&owner.cq, PollFlags::IN)];
+    for _ in 0..3 {
+        let mut received = owner.qp.receive(&[]).unwrap();
+        peer.qp.send(b"").unwrap().wait().unwrap();
+        let timeout = Timespec::try_from(TIMEOUT).unwrap();
+        assert_eq!(poll(&mut descriptors, Some(&timeout)), Ok(1), "no event");
+        assert_eq!(owner.cq.handle_events().unwrap(), 1);
+        assert!(received.try_wait().unwrap().is_some());
+    }
+    assert_eq!(poll(&mut descriptors, Some(&Timespec::default())), Ok(0));
+}
+
 #[test]
 fn a_thread_that_waits_leaves_the_queue_armed_for_the_reactor() {
     let Pair { owner, peer } = Pair::new();
