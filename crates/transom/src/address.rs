@@ -163,6 +163,9 @@ impl Held for CreatedAddress {}
 
 impl Drop for CreatedAddress {
     fn drop(&mut self) {
+        if self.domain.device.is_inherited() {
+            return;
+        }
         // SAFETY: nobody else has the handle, and no request names it any more.
         if unsafe { (self.domain.device.provider.verbs.ibv_destroy_ah)(self.ah) } != 0 {
             // The handle stays, so its domain must stay.

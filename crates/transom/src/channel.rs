@@ -31,6 +31,9 @@ impl AsFd for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        if self.device.is_inherited() {
+            return;
+        }
         // SAFETY: the queue that used the channel is destroyed; if that failed, the channel is
         // busy and stays.
         unsafe { (self.device.provider.verbs.ibv_destroy_comp_channel)(self.raw) };

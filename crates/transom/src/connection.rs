@@ -131,8 +131,8 @@ impl AsRawFd for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Clones may hold the queue pair. If the device refuses, the device itself has gone.
-        let _ = self.queue_pair.fail();
+        // Clones may hold the queue pair.
+        self.queue_pair.inner.give_up();
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::error::{check, last_error, unsupported};
 use crate::event::{AsyncEvent, AsyncEventKind};
 use crate::extended::extended;
+use crate::process::Process;
 use crate::{DeviceAttributes, Gid, PortAttributes, Provider, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -38,9 +39,11 @@ impl Context {
         context: *mut ibv_context,
         provider: Provider,
         name: String,
+        process: Process,
     ) -> Self {
         let (waiting, changed) = (Mutex::default(), Condvar::new());
-        Self { inner: Arc::new(OpenDevice { context, provider, name, waiting, changed }) }
+        let device = OpenDevice { context, provider, name, process, waiting, changed };
+        Self { inner: Arc::new(device) }
     }
 
     /// The name of the device, such as `transom0`.
@@ -212,6 +215,8 @@ pub(crate) struct OpenDevice {
     pub(crate) context: *mut ibv_context,
     pub(crate) provider: Provider,
     name: String,
+    /// The process that has opened it, and that has the objects made from it.
+    pub(crate) process: Process,
     waiting: Mutex<Waiting>,
     /// Signalled when the sleeper has left.
     changed: Condvar,
@@ -232,6 +237,11 @@ unsafe impl Send for OpenDevice {}
 unsafe impl Sync for OpenDevice {}
 
 impl OpenDevice {
+    /// Whether it is the copy of a forked child, which must leave it and its objects alone.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process.is_parent()
+    }
+
     /// The table of operations around the context, if it reaches this offset. The table grows at its front.
     pub(crate) fn extended_to(&self, offset: usize) -> Option<*const verbs_context> {
         // SAFETY: the context is open.
@@ -250,6 +260,9 @@ impl OpenDevice {
 
 impl Drop for OpenDevice {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            return;
+        }
         // SAFETY: every object made from the context holds this, so none is left. If closing fails anyway, the context
         // stays open, which does no harm.
         unsafe { (self.provider.verbs.ibv_close_device)(self.context) };

@@ -11,6 +11,7 @@ use crate::moment::Moment;
 use crate::outstanding::Poster;
 use crate::panics::outlive;
 use crate::posted::WorkQueue;
+use crate::process::Own;
 use crate::shared::CreatedShared;
 use crate::xrc_domain::OpenedXrcDomain;
 use crate::{Context, Endpoint, Error, Gid, Posted, Result};
@@ -28,7 +29,7 @@ pub(crate) struct CreatedQueuePair {
     pub(crate) creation: Creation,
     poster: Poster,
     /// The multicast groups it has joined. A group is listed once for each membership.
-    pub(crate) groups: Mutex<Vec<Gid>>,
+    pub(crate) groups: Own<Mutex<Vec<Gid>>>,
     pub(crate) parts: Parts,
 }
 
@@ -107,7 +108,7 @@ impl CreatedQueuePair {
         // Random, so that nobody can guess it without the endpoint.
         let psn = RandomState::new().hash_one(qpn) as u32 & 0xff_ffff;
         let local = Endpoint { qpn, psn, gid, lid: attributes.lid, mtu: attributes.active_mtu };
-        let (poster, groups) = (Poster::new(), Mutex::default());
+        let (poster, groups) = (Poster::new(), Own::new(Mutex::default(), parts.device.process));
         Ok(Self { qp, extended, local, creation, poster, groups, parts })
     }
 
@@ -195,6 +196,9 @@ fn create_qp(parts: &Parts, creation: &Creation) -> Result<*mut ibv_qp> {
 
 impl Drop for CreatedQueuePair {
     fn drop(&mut self) {
+        if self.device().is_inherited() {
+            return;
+        }
         self.give_shared_receives_back();
         if !self.destroy() {
             // It must not go on serving its peer. Perhaps it has bound a window of type 2 that its last request frees
@@ -217,6 +221,13 @@ impl Drop for CreatedQueuePair {
 }
 
 impl CreatedQueuePair {
+    /// Makes it fail, because its connection is given up. If the device refuses, the device itself has gone.
+    pub(crate) fn give_up(&self) {
+        if !self.device().is_inherited() {
+            let _ = self.fail();
+        }
+    }
+
     /// Destroys it, unless the device refuses.
     fn destroy(&self) -> bool {
         // SAFETY: only the drop calls this, and not again once it is destroyed. Nobody else has the queue pair.

@@ -194,6 +194,9 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        if self.queue_pair.device().is_inherited() {
+            return;
+        }
         let mut groups = self.queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = groups.iter().position(|group| *group == self.group) {
             groups.swap_remove(at);

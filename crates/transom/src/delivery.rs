@@ -14,6 +14,7 @@ use crate::error::{check, last_error, unsupported};
 use crate::outstanding::{BATCH, Leftover, Outstanding};
 use crate::panics::outlive;
 use crate::poll::{self, Taken};
+use crate::process::Own;
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -30,7 +31,7 @@ pub(crate) struct CreatedQueue {
     pub(crate) cq: *mut ibv_cq,
     /// Its extended form, if it keeps times. Null otherwise.
     timed: *mut ibv_cq_ex,
-    state: Mutex<State>,
+    state: Own<Mutex<State>>,
     /// Signalled when completions are delivered, or the sleeper leaves.
     delivered: Condvar,
     /// Dropped after the queue is destroyed.
@@ -68,6 +69,7 @@ impl State {
 impl CreatedQueue {
     pub(crate) fn create(device: Arc<OpenDevice>, entries: u32, timed: bool) -> Result<Self> {
         let channel = Channel::create(device.clone())?;
+        let state = Own::new(Mutex::default(), device.process);
         // SAFETY: the channel is the context's own.
         let (cq, timed) = unsafe {
             match timed {
@@ -79,7 +81,7 @@ impl CreatedQueue {
                 }
             }
         };
-        Ok(Self { cq, timed, state: Mutex::default(), delivered: Condvar::new(), channel })
+        Ok(Self { cq, timed, state, delivered: Condvar::new(), channel })
     }
 
     /// Shrinks no further than the number of outstanding requests. The device checks only against completions that have
@@ -365,6 +367,9 @@ impl CreatedQueue {
 
 impl Drop for CreatedQueue {
     fn drop(&mut self) {
+        if self.device().is_inherited() {
+            return;
+        }
         // SAFETY: every queue pair that uses the queue holds this, so none is left, and every event taken is
         // acknowledged.
         if unsafe { (self.verbs().ibv_destroy_cq)(self.cq) } != 0 {

@@ -1,8 +1,9 @@
 //! The devices of a provider.
 
 use crate::error::non_null;
+use crate::process::Process;
 use crate::{Context, Provider, Result};
-use std::ffi::{CStr, c_int};
+use std::ffi::CStr;
 use std::fmt;
 use std::sync::Arc;
 use transom_abi::ibv_device;
@@ -33,11 +34,11 @@ use transom_abi::ibv_device;
 /// [`crate::Error::Verb`] if the list is not available: EPERM, ENOMEM, or ENOSYS if the provider needs RDMA in the
 /// kernel and the kernel has none.
 pub fn devices(provider: &Provider) -> Result<Vec<Device>> {
-    let mut count: c_int = 0;
+    let (process, mut count) = (Process::this()?, 0);
     // SAFETY: the count is a valid place to write.
     let list = unsafe { (provider.verbs.ibv_get_device_list)(&raw mut count) };
     let list = non_null("ibv_get_device_list", "listing the devices", list)?.as_ptr();
-    let list = Arc::new(List { list, provider: *provider });
+    let list = Arc::new(List { list, provider: *provider, process });
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: the verb returned an array of this many devices.
     let device = |index| unsafe { *list.list.add(index) };
@@ -70,12 +71,13 @@ impl Device {
     /// # Errors
     /// [`crate::Error::Verb`], for example EACCES if this user may not use the device.
     pub fn open(&self) -> Result<Context> {
+        let process = Process::this()?;
         // SAFETY: the device lives as long as the list does.
         let context = unsafe { (self.list.provider.verbs.ibv_open_device)(self.device) };
         let context =
             non_null("ibv_open_device", format_args!("opening {}", self.name()), context)?;
         // SAFETY: the context was opened just now, and nobody else has it.
-        Ok(unsafe { Context::from_raw(context.as_ptr(), self.list.provider, self.name()) })
+        Ok(unsafe { Context::from_raw(context.as_ptr(), self.list.provider, self.name(), process) })
     }
 }
 
@@ -89,6 +91,7 @@ impl fmt::Debug for Device {
 struct List {
     list: *mut *mut ibv_device,
     provider: Provider,
+    process: Process,
 }
 
 // SAFETY: as for `Device`; any thread may free the list.
@@ -98,6 +101,9 @@ unsafe impl Sync for List {}
 
 impl Drop for List {
     fn drop(&mut self) {
+        if self.process.is_parent() {
+            return;
+        }
         // SAFETY: the list came from `ibv_get_device_list`, and no `Device` refers to it any more. Opened contexts keep
         // their device themselves.
         unsafe { (self.provider.verbs.ibv_free_device_list)(self.list) }

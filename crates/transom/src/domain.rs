@@ -59,6 +59,9 @@ unsafe impl Sync for AllocatedDomain {}
 
 impl Drop for AllocatedDomain {
     fn drop(&mut self) {
+        if self.device.is_inherited() {
+            return;
+        }
         // SAFETY: every object in the domain holds this, so none is left.
         if unsafe { (self.device.provider.verbs.ibv_dealloc_pd)(self.pd) } != 0 {
             // The domain stays, so its device must stay open.

@@ -1,6 +1,7 @@
 //! A thread that delivers completions.
 
 use crate::delivery::State;
+use crate::process::Process;
 use crate::{CompletionQueue, Error, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,7 +37,7 @@ use std::thread::JoinHandle;
 pub struct Driver {
     thread: Option<JoinHandle<()>>,
     /// The process of the thread. A forked child has no such thread.
-    process: u32,
+    process: Process,
     /// Readable when the thread must end.
     stop: Arc<OwnedFd>,
     queue: CompletionQueue,
@@ -53,6 +54,7 @@ impl Driver {
             subject: "starting a completion driver".to_owned(),
             errno,
         };
+        let process = Process::this()?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC)
             .map_err(|errno| failed("eventfd", errno.raw_os_error()))?;
         let stop = Arc::new(stop);
@@ -64,14 +66,13 @@ impl Driver {
         };
         let thread = transom_thread::start("transom-driver", drive)
             .map_err(|error| failed("pthread_create", error.raw_os_error().unwrap_or(0)))?;
-        let process = std::process::id();
         Ok(Self { thread: Some(thread), process, stop, queue: queue.clone() })
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if self.process.is_parent() {
             // The stop event is shared with the parent, whose thread must not end.
             std::mem::forget(self.thread.take());
             return;

@@ -36,8 +36,14 @@
 //! # Forked children
 //!
 //! A child of `fork` has none of its parent's threads and connections. It opens a device and makes its own objects, and
-//! can await those too. Leave inherited objects alone: they belong to the parent. The child may drop them, and the
-//! parent still has them. But then no other thread may be in a call of this crate at the fork.
+//! can await those too. Inherited objects belong to the parent: do not use them in the child. On an adapter, a call
+//! changes the parent's object.
+//!
+//! The child may drop inherited objects. That calls no verb and waits for no lock, so it does not matter what other
+//! threads did at the fork, such as that of a [`Driver`]. The parent still has the objects. The child keeps their memory
+//! and descriptors until it ends or calls `exec`.
+//!
+//! If your program forks while memory is registered with an adapter, call [`Provider::fork_init`] first.
 //!
 //! # Logging
 //!
@@ -100,6 +106,7 @@ mod poll;
 mod post;
 mod posted;
 mod private_data;
+mod process;
 mod provider;
 mod queue;
 mod queue_pair;

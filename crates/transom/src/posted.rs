@@ -198,7 +198,7 @@ impl Future for Posted {
 
 impl Drop for Posted {
     fn drop(&mut self) {
-        if self.outcome.is_none() {
+        if self.outcome.is_none() && !self.queue.device().is_inherited() {
             let (keep, waker) = self.queue.lock().outstanding.detach(self.ticket);
             outlive(|| drop(keep));
             drop(waker);

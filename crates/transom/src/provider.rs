@@ -1,6 +1,7 @@
 //! The source of the verbs: the software device, or a library.
 
 use crate::Error;
+use crate::error::check;
 use crate::functions::{functions, unusable};
 use crate::rdma_cm::{ConnectionCalls, ConnectionLibrary};
 use libloading::Library;
@@ -92,6 +93,28 @@ impl Provider {
         })
     }
 
+    /// Prepares this library for a program that forks; see `ibv_fork_init(3)`. Adapters pin registered memory. Without
+    /// this call the parent of a child can lose a pinned page to that child: the adapter then no longer sees what the
+    /// parent writes there. Call it before you register memory. On some kernels the child does not have the registered
+    /// pages. The software device pins nothing, and needs no call.
+    ///
+    /// ```
+    /// use transom::Provider;
+    ///
+    /// let provider = Provider::software();
+    /// provider.fork_init()?;
+    /// let context = transom::devices(&provider)?[0].open()?;
+    /// # Ok::<(), transom::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Verb`]: EINVAL if memory is registered already, ENOSYS if the system cannot do it.
+    pub fn fork_init(&self) -> Result<(), Error> {
+        // SAFETY: it has no arguments.
+        let result = unsafe { (self.verbs.ibv_fork_init)() };
+        check("ibv_fork_init", format_args!("preparing {} for a fork", self.name), result)
+    }
+
     /// Whether both are the same library, though it may have been opened twice.
     pub(crate) fn is(&self, other: &Self) -> bool {
         let function = |provider: &Self| provider.verbs.ibv_get_device_guid;
@@ -118,6 +141,7 @@ functions! {
     fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
     fn ibv_free_device_list(list: *mut *mut ibv_device);
     fn ibv_get_device_guid(device: *mut ibv_device) -> u64;
+    fn ibv_fork_init() -> c_int;
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
     fn ibv_close_device(context: *mut ibv_context) -> c_int;
     fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;

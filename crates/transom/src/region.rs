@@ -318,8 +318,12 @@ impl<B: Buffer> Registered for Registration<B> {
 
 impl<B> Drop for Registration<B> {
     fn drop(&mut self) {
-        if self.buffer.is_some() && self.deregister().is_err() {
-            // The device may go on using the memory and the domain, so both must stay.
+        if self.buffer.is_none() {
+            return;
+        }
+        if self.domain.device.is_inherited() || self.deregister().is_err() {
+            // The device may go on using the memory and the domain, so both must stay. A forked child may not even have
+            // the memory (`ibv_fork_init(3)`).
             std::mem::forget(self.buffer.take());
             std::mem::forget(self.domain.clone());
         }

@@ -75,6 +75,9 @@ impl WorkQueue for CreatedShared {
 
 impl Drop for CreatedShared {
     fn drop(&mut self) {
+        if self.device().is_inherited() {
+            return;
+        }
         // SAFETY: nobody else has the queue.
         if unsafe { (self.device().provider.verbs.ibv_destroy_srq)(self.srq) } != 0 {
             // The queue stays, so the objects it uses must stay.

@@ -32,8 +32,7 @@ impl Deref for Unconnected {
 impl Drop for Unconnected {
     fn drop(&mut self) {
         if let Some(queue_pair) = &self.0 {
-            // If the device refuses, the queue pair is gone, and its requests with it.
-            let _ = queue_pair.fail();
+            queue_pair.give_up();
         }
     }
 }

@@ -340,7 +340,7 @@ impl AllocatedWindow {
 
 impl Drop for AllocatedWindow {
     fn drop(&mut self) {
-        if self.free().is_err() {
+        if !self.domain.device.is_inherited() && self.free().is_err() {
             // The window stays, so its domain must stay. Its region will be busy and stay as well.
             std::mem::forget(self.domain.clone());
         }

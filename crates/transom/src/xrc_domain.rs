@@ -95,6 +95,9 @@ unsafe impl Sync for OpenedXrcDomain {}
 
 impl Drop for OpenedXrcDomain {
     fn drop(&mut self) {
+        if self.device.is_inherited() {
+            return;
+        }
         let close_xrcd = extended!(self.device, close_xrcd);
         // SAFETY: every object in the domain holds this, so none is left.
         let closed = close_xrcd.is_some_and(|close_xrcd| unsafe { close_xrcd(self.xrcd) } == 0);

@@ -2,6 +2,7 @@
 
 use crate::cm::watch;
 use crate::error::{check, last_error, non_null};
+use crate::process::Process;
 use crate::rdma_cm::ConnectionCalls;
 use crate::{Error, Provider, Result};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -15,6 +16,8 @@ use transom_abi::*;
 pub(crate) struct Channel {
     pub(crate) raw: *mut rdma_event_channel,
     pub(crate) calls: &'static ConnectionCalls,
+    /// The process that has it, and its id.
+    pub(crate) process: Process,
 }
 
 // SAFETY: librdmacm is thread-safe. Any thread may use and destroy a channel.
@@ -39,11 +42,11 @@ pub(crate) struct Event {
 impl Channel {
     pub(crate) fn create(provider: &Provider) -> Result<Self> {
         const CREATING: &str = "creating an event channel";
-        let calls = provider.connections()?;
+        let (calls, process) = (provider.connections()?, Process::this()?);
         // SAFETY: it has no arguments.
         let raw = unsafe { (calls.rdma_create_event_channel)() };
         let raw = non_null("rdma_create_event_channel", CREATING, raw)?.as_ptr();
-        let channel = Self { raw, calls };
+        let channel = Self { raw, calls, process };
         fcntl_getfl(&channel)
             .and_then(|flags| fcntl_setfl(&channel, flags | OFlags::NONBLOCK))
             .map_err(|errno| failed("fcntl", CREATING, errno))?;
@@ -116,6 +119,9 @@ impl AsFd for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        if self.process.is_parent() {
+            return;
+        }
         watch::forget(self.as_fd().as_raw_fd());
         // SAFETY: the ids that used the channel are gone.
         unsafe { (self.calls.rdma_destroy_event_channel)(self.raw) };

@@ -292,6 +292,9 @@ impl AsFd for Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
+        if self.channel.process.is_parent() {
+            return;
+        }
         // SAFETY: nobody else has the id, and every event of it was acknowledged.
         unsafe { (self.channel.calls.rdma_destroy_id)(self.raw) };
     }

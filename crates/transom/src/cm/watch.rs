@@ -7,12 +7,12 @@
 //! starts anew.
 
 use crate::panics::outlive;
+use crate::process::in_each_child;
 use crate::{Error, Result};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
@@ -137,11 +137,7 @@ fn this_process() -> Result<&'static Watched> {
         return Ok(watched);
     }
     // Before anybody locks it. If a child leaves it more than once, that does no harm.
-    // SAFETY: the function lives as long as this program.
-    match unsafe { pthread_atfork(None, None, Some(leave_to_parent)) } {
-        0 => {}
-        errno => return Err(failed("pthread_atfork", errno)),
-    }
+    in_each_child(leave_to_parent)?;
     let new = Box::into_raw(Box::default());
     match WATCHED.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
         // SAFETY: it stays for good now.
@@ -153,14 +149,6 @@ fn this_process() -> Result<&'static Watched> {
             Ok(unsafe { &*others })
         }
     }
-}
-
-unsafe extern "C" {
-    fn pthread_atfork(
-        prepare: Option<unsafe extern "C" fn()>,
-        parent: Option<unsafe extern "C" fn()>,
-        child: Option<unsafe extern "C" fn()>,
-    ) -> c_int;
 }
 
 unsafe extern "C" fn leave_to_parent() {

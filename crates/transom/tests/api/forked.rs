@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
-use transom::Driver;
+use transom::{Access, Driver, MemoryRegion};
 
 unsafe extern "C" {
     fn fork() -> c_int;
@@ -119,4 +119,28 @@ fn a_child_that_drops_a_driver_does_not_end_its_parents() {
     assert!(Pin::new(&mut received).poll(&mut Context::from_waker(&waker)).is_pending());
     pair.peer.qp.send(b"").unwrap().wait().unwrap();
     told.recv_timeout(TIMEOUT).expect("the parent's driver wakes its task");
+}
+
+/// All that a child inherits is still its parent's, after the child has dropped it: a connection in use, with a driver.
+#[test]
+fn a_child_that_drops_everything_leaves_it_to_its_parent() {
+    need!(has_faults(), "no forks");
+    let test = path_of!("a_child_that_drops_everything_leaves_it_to_its_parent");
+    if let Some(end) = alone(test, &[]) {
+        return assert_eq!(end, 0);
+    }
+    let ends = Ends::new();
+    let driver = Driver::new(&ends.cq).unwrap();
+    let (client, server) = ends.connected();
+    let region = MemoryRegion::register(&ends.pd, vec![0; 8], Access::LOCAL_WRITE).unwrap();
+    let received = server.receive(&[region.all()]).unwrap();
+    let mut everything = Some((ends, driver, client, server, region, received));
+    ends_well(forked(|| drop(everything.take())));
+    let (ends, _driver, client, mut server, region, received) = everything.unwrap();
+    client.send(b"it works").unwrap().wait().unwrap();
+    block_on(received).unwrap();
+    assert_eq!(region.deregister().unwrap(), b"it works");
+    ends.connected();
+    drop(client);
+    server.disconnection().wait().unwrap();
 }
