@@ -148,6 +148,31 @@ pub struct PortAttributes {
     pub max_message: u32,
 }
 
+/// The protocol of an entry of a GID table. From [`Context::gid_type`](crate::Context::gid_type).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GidType {
+    /// InfiniBand.
+    InfiniBand,
+    /// RoCE version 1: directly over Ethernet. No router forwards it.
+    RoceV1,
+    /// RoCE version 2: over UDP and IP. The software device has only these.
+    RoceV2,
+    /// Another type, with its number in `enum ibv_gid_type`.
+    Other(u32),
+}
+
+impl From<u32> for GidType {
+    fn from(raw: u32) -> Self {
+        match raw {
+            IBV_GID_TYPE_IB => Self::InfiniBand,
+            IBV_GID_TYPE_ROCE_V1 => Self::RoceV1,
+            IBV_GID_TYPE_ROCE_V2 => Self::RoceV2,
+            other => Self::Other(other),
+        }
+    }
+}
+
 impl From<&ibv_port_attr> for PortAttributes {
     fn from(raw: &ibv_port_attr) -> Self {
         Self {

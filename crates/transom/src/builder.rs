@@ -2,8 +2,8 @@
 
 use crate::created_queue_pair::{CreatedQueuePair, Creation, Parts};
 use crate::{
-    CompletionQueue, Connected, Datagram, Initialized, ProtectionDomain, QueuePair, QueuePairState,
-    Result, SharedReceiveQueue, XrcDomain, XrcInitialized, XrcTarget,
+    CompletionQueue, Connectable, Connected, Datagram, Initialized, ProtectionDomain, QueuePair,
+    QueuePairState, Result, SharedReceiveQueue, XrcDomain, XrcInitialized, XrcTarget,
 };
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -104,6 +104,44 @@ impl QueuePairBuilder<Datagram> {
     }
 }
 
+/// How it sends once it is connected.
+impl<S: Connectable> QueuePairBuilder<S> {
+    /// Sets how often a reliable connection repeats a message for which the peer has posted no receive: 0 to 6 times.
+    /// Before each time it waits as long as the peer says. After the last, the request fails with
+    /// [`Status::ReceiverNotReady`](crate::Status::ReceiverNotReady), and the queue pair is in error.
+    ///
+    /// 7 stands for no end: the message waits until there is a receive. This is the default, except that a connection
+    /// manager lets the peer choose it. Peers of this crate choose 7.
+    ///
+    /// ```
+    /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+    /// # let pd = transom::ProtectionDomain::new(&context)?;
+    /// # let cq = transom::CompletionQueue::new(&context, 16)?;
+    /// use transom::{Error, QueuePair, Status};
+    ///
+    /// let builder = QueuePair::builder(&pd, &cq).receiver_not_ready_retries(3);
+    /// # let (a, b) = (builder.build()?, builder.build()?);
+    /// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+    /// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+    /// match a.send(b"nobody receives it")?.wait() {
+    ///     Err(Error::Work(error)) => assert_eq!(error.status, Status::ReceiverNotReady),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok::<(), transom::Error>(())
+    /// ```
+    pub fn receiver_not_ready_retries(mut self, times: u8) -> Self {
+        self.creation.receiver_not_ready_retries = Some(times);
+        self
+    }
+
+    /// Sets the traffic class of its packets. On Ethernet (RoCE) it becomes that of IP (rule NET-07). The default is 0
+    /// or, with a connection manager, the one that the system is set to.
+    pub fn traffic_class(mut self, class: u8) -> Self {
+        self.creation.traffic_class = Some(class);
+        self
+    }
+}
+
 impl QueuePairBuilder<XrcInitialized> {
     pub(crate) fn xrc_initiator(pd: &ProtectionDomain, completions: &CompletionQueue) -> Self {
         Self::new(sending(pd, completions), IBV_QPT_XRC_SEND)
@@ -127,8 +165,16 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
             max_recv_sge: 4,
             max_inline_data: 64,
         };
-        let creation =
-            Creation { service, capacity, operations: 0, port: 1, gid_index: 0, qkey: 0 };
+        let creation = Creation {
+            service,
+            capacity,
+            operations: 0,
+            port: 1,
+            gid_index: 0,
+            traffic_class: None,
+            receiver_not_ready_retries: None,
+            qkey: 0,
+        };
         Self { parts, creation, batches: false, atomic_writes: false, state: PhantomData }
     }
 
@@ -170,6 +216,11 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
     }
 
     /// Sets its address, by an index into the port's GID table.
+    ///
+    /// An Ethernet adapter (RoCE) has several entries for each of its addresses, and both ends must use entries of one
+    /// [type](crate::Context::gid_type). Entry 0 is often one of RoCE version 1, which no router forwards. A queue pair
+    /// that is connected by a [`Connector`](crate::Connector) or a [`Listener`](crate::Listener) uses the entry that the
+    /// connection manager chooses.
     pub fn gid_index(mut self, index: u8) -> Self {
         self.creation.gid_index = index;
         self

@@ -4,7 +4,7 @@ use crate::error::{check, last_error, unsupported};
 use crate::event::{AsyncEvent, AsyncEventKind};
 use crate::extended::extended;
 use crate::process::Process;
-use crate::{DeviceAttributes, Gid, PortAttributes, Provider, Result};
+use crate::{DeviceAttributes, Gid, GidType, PortAttributes, Provider, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fmt;
@@ -99,7 +99,7 @@ impl Context {
         Ok(PortAttributes::from(&attributes))
     }
 
-    /// An entry of a port's GID table; see `ibv_query_gid(3)`.
+    /// An entry of a port's GID table; see `ibv_query_gid(3)`. Its [type](Self::gid_type) says what it is for.
     ///
     /// # Errors
     /// [`crate::Error::Verb`] if there is no such port or entry.
@@ -114,6 +114,40 @@ impl Context {
         check("ibv_query_gid", subject, result)?;
         // SAFETY: both members of the union are sixteen bytes.
         Ok(Gid(unsafe { gid.raw }))
+    }
+
+    /// The type of an entry of a port's GID table; see `ibv_query_gid_ex(3)`.
+    ///
+    /// An Ethernet adapter has entries of both versions of RoCE for one address. Both ends of a connection must use the
+    /// same version. Take one of version 2, unless the peer has version 1:
+    ///
+    /// ```
+    /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+    /// # let pd = transom::ProtectionDomain::new(&context)?;
+    /// # let cq = transom::CompletionQueue::new(&context, 16)?;
+    /// use transom::{GidType, QueuePair};
+    ///
+    /// let is_v2 = |index: &u8| context.gid_type(1, *index).is_ok_and(|it| it == GidType::RoceV2);
+    /// let index = (0..=u8::MAX).find(is_v2).expect("an address of RoCE version 2");
+    /// let queue_pair = QueuePair::builder(&pd, &cq).gid_index(index).build()?;
+    /// assert_eq!(queue_pair.endpoint().gid, context.gid(1, index)?);
+    /// # Ok::<(), transom::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::Error::Verb`]: EINVAL or ENODATA if there is no such port or entry, or the entry is empty; EOPNOTSUPP if
+    /// the library is older than `ibv_query_gid_ex(3)`.
+    pub fn gid_type(&self, port: u8, index: u8) -> Result<GidType> {
+        const VERB: &str = "ibv_query_gid_ex";
+        let query = self.inner.provider.verbs._ibv_query_gid_ex;
+        let query = query.ok_or_else(|| unsupported(VERB))?;
+        let mut entry = ibv_gid_entry::default();
+        let (context, size) = (self.inner.context, size_of::<ibv_gid_entry>());
+        // SAFETY: the context is open, and the place to write has this size.
+        let result = unsafe { query(context, port.into(), index.into(), &raw mut entry, 0, size) };
+        let subject = format_args!("asking for GID {index} of port {port} of {}", self.name());
+        check(VERB, subject, result)?;
+        Ok(GidType::from(entry.gid_type))
     }
 
     /// Waits for an asynchronous event; see `ibv_get_async_event(3)`. `None` when the time is up.

@@ -80,6 +80,10 @@ pub(crate) struct Creation {
     pub(crate) operations: ibv_qp_create_send_ops_flags,
     pub(crate) port: u8,
     pub(crate) gid_index: u8,
+    /// Of its packets.
+    pub(crate) traffic_class: Option<u8>,
+    /// How often it asks again when the peer has no receive.
+    pub(crate) receiver_not_ready_retries: Option<u8>,
     /// The key that datagrams to it must name.
     pub(crate) qkey: u32,
 }

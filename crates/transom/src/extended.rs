@@ -109,5 +109,8 @@ mod tests {
         is_unsupported(QueuePair::builder(&party.pd, &party.cq).batches().build());
         let attributes = party.context.attributes().unwrap();
         assert!(!attributes.atomic_writes && attributes.windows_type_1);
+        // A function, not an operation.
+        let older = Provider::changed(|verbs| verbs._ibv_query_gid_ex = None);
+        is_unsupported(crate::devices(&older).unwrap()[0].open().unwrap().gid_type(1, 0));
     }
 }

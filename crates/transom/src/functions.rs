@@ -7,7 +7,7 @@ macro_rules! function {
 }
 
 /// Declares a table of functions under their C names, and its two sources: a crate that defines them, and a
-/// library.
+/// library. After `may lack` come functions that not every library has.
 macro_rules! functions {
     (
         $(#[$doc:meta])*
@@ -16,6 +16,7 @@ macro_rules! functions {
             $(extern $abi:literal)? fn $name:ident $(<$source:ty>)?
             ($($argument:ident: $type:ty),*) $(-> $result:ty)?;
         )*
+        $(may lack fn $newer:ident ($($newer_argument:ident: $newer_type:ty),*) -> $newer_result:ty;)?
     ) => {
         $(#[$doc])*
         pub(crate) struct $table {
@@ -23,12 +24,16 @@ macro_rules! functions {
                 pub(crate) $name:
                     $crate::functions::function!($($abi)?, ($($type),*) $(-> $result)?),
             )*
+            $(pub(crate) $newer: Option<unsafe extern "C" fn($($newer_type),*) -> $newer_result>,)?
         }
 
         impl $table {
             #[cfg(feature = "software")]
             const fn software() -> Self {
-                Self { $($name: $linked::$name $(::<$source>)?,)* }
+                Self {
+                    $($name: $linked::$name $(::<$source>)?,)*
+                    $($newer: Some($linked::$newer),)?
+                }
             }
 
             /// # Safety
@@ -40,6 +45,12 @@ macro_rules! functions {
                         $name: *unsafe { library.get(concat!(stringify!($name), "\0")) }
                             .map_err(|error| $crate::functions::unusable($library, path, &error))?,
                     )*
+                    $(
+                        // SAFETY: the caller vouches for the type.
+                        $newer: unsafe { library.get(concat!(stringify!($newer), "\0")) }
+                            .ok()
+                            .map(|newer| *newer),
+                    )?
                 })
             }
         }

@@ -126,7 +126,7 @@ mod xrc_domain;
 
 pub use accepting::Accepting;
 pub use address::{Address, AddressHandle, Destination};
-pub use attributes::{DeviceAttributes, PortAttributes, Type2Check};
+pub use attributes::{DeviceAttributes, GidType, PortAttributes, Type2Check};
 pub use batch::Batch;
 pub use buffer::{Buffer, Pages};
 pub use builder::{QueuePairBuilder, Service};
@@ -156,8 +156,8 @@ pub use request::{Payload, Request};
 pub use service::DatagramService;
 pub use shared_receives::{SharedReceiveQueue, SharingMessages};
 pub use state::{
-    Connected, Datagram, Initialized, OnePeer, QueuePairState, Sharing, XrcInitialized,
-    XrcInitiator, XrcTarget,
+    Connectable, Connected, Datagram, Initialized, OnePeer, QueuePairState, Sharing,
+    XrcInitialized, XrcInitiator, XrcTarget,
 };
 pub use transition::{Binding, Invalidating, Rebinding, Transition, TransitionResult};
 pub use window::{Bound, Free, Type1, Type2, Window, WindowState, WindowType};

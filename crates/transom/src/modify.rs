@@ -13,7 +13,7 @@ const TIMEOUT: u8 = 14;
 /// How often a packet is resent without an acknowledgement. With 7, some devices never give up (rule RXE-20).
 pub(crate) const RETRIES: u8 = 6;
 
-/// Retries without end while the peer has no receive.
+/// Retries without end while the peer has no receive. Also what this end wants of the peer.
 pub(crate) const RECEIVER_NOT_READY_RETRIES: u8 = 7;
 
 /// A peer that sends while this side has no receive must wait 0.64 ms.
@@ -47,6 +47,7 @@ impl CreatedQueuePair {
             dgid: ibv_gid { raw: peer.gid.0 },
             sgid_index: self.creation.gid_index,
             hop_limit: 64,
+            traffic_class: self.creation.traffic_class.unwrap_or(0),
             ..ibv_global_route::default()
         };
         let mut attributes = ibv_qp_attr {
@@ -75,14 +76,17 @@ impl CreatedQueuePair {
             sq_psn: self.local.psn,
             timeout: TIMEOUT,
             retry_cnt: RETRIES,
-            rnr_retry: RECEIVER_NOT_READY_RETRIES,
+            rnr_retry: self
+                .creation
+                .receiver_not_ready_retries
+                .unwrap_or(RECEIVER_NOT_READY_RETRIES),
             max_rd_atomic: self.reads(|device| device.max_reads_outstanding)?,
             ..ibv_qp_attr::default()
         };
         self.step(&mut attributes, "moving to RTS")
     }
 
-    /// Moves to the state in the connection manager's attributes, with its mask.
+    /// Moves to the state in the connection manager's attributes, with its mask, and with what the builder has set.
     pub(crate) fn follow(
         &self,
         attributes: &mut ibv_qp_attr,
@@ -91,6 +95,12 @@ impl CreatedQueuePair {
     ) -> Result<()> {
         // The connection manager's value is 655 ms, too long for a peer that sends a little early.
         attributes.min_rnr_timer = RECEIVER_NOT_READY_TIMER;
+        if let Some(retries) = self.creation.receiver_not_ready_retries {
+            attributes.rnr_retry = retries;
+        }
+        if let Some(class) = self.creation.traffic_class {
+            attributes.ah_attr.grh.traffic_class = class;
+        }
         self.modify(attributes, mask as ibv_qp_attr_mask, step)
     }
 
@@ -168,5 +178,49 @@ impl CreatedQueuePair {
     fn reads(&self, limit: impl Fn(&crate::DeviceAttributes) -> u32) -> Result<u8> {
         let attributes = Context { inner: self.device().clone() }.attributes()?;
         Ok(limit(&attributes).min(READS) as u8)
+    }
+}
+
+#[cfg(all(test, feature = "software"))]
+mod tests {
+    use crate::{
+        CompletionQueue, Connector, Listener, ProtectionDomain, Provider, QueuePair, XrcDomain,
+    };
+    use std::thread;
+    use transom_abi::{IBV_QP_AV, IBV_QP_RNR_RETRY};
+
+    /// However it is connected.
+    #[test]
+    fn a_queue_pair_sends_as_it_was_built_to() {
+        let provider = Provider::software();
+        let context = crate::devices(&provider).unwrap()[0].open().unwrap();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let cq = CompletionQueue::new(&context, 16).unwrap();
+        let sends = |created: &super::CreatedQueuePair| {
+            let attributes = created.query(IBV_QP_AV | IBV_QP_RNR_RETRY).unwrap();
+            (attributes.ah_attr.grh.traffic_class, attributes.rnr_retry)
+        };
+        let plain = QueuePair::builder(&pd, &cq);
+        let set = plain.clone().traffic_class(0x68).receiver_not_ready_retries(2);
+        for (builder, expected) in [(&plain, (0, 7)), (&set, (0x68, 2))] {
+            let queue_pair = builder.build().unwrap();
+            let itself = queue_pair.endpoint();
+            assert_eq!(sends(&queue_pair.connect(&itself).unwrap().inner), expected);
+
+            let listener = Listener::bind(&provider, "127.0.0.1:0".parse().unwrap()).unwrap();
+            let connecting = Connector::new(listener.local_address());
+            let connecting = connecting.connect(builder.build().unwrap()).unwrap();
+            let client = thread::spawn(|| connecting.wait().unwrap());
+            let request = listener.accept().wait().unwrap();
+            let server = request.accept(builder.build().unwrap(), b"").unwrap().wait().unwrap();
+            for end in [client.join().unwrap(), server] {
+                assert_eq!(sends(&end.queue_pair().inner), expected);
+            }
+        }
+        let initiator = QueuePair::xrc_initiator(&pd, &cq).traffic_class(0x68);
+        let initiator = initiator.receiver_not_ready_retries(2).build().unwrap();
+        let target = QueuePair::xrc_target(&XrcDomain::private(&context).unwrap()).build().unwrap();
+        let initiator = initiator.connect(&target.endpoint()).unwrap();
+        assert_eq!(sends(&initiator.inner), (0x68, 2));
     }
 }

@@ -199,4 +199,12 @@ functions! {
     fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int;
     fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int;
     fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
+    may lack fn _ibv_query_gid_ex(
+        context: *mut ibv_context,
+        port: u32,
+        index: u32,
+        entry: *mut ibv_gid_entry,
+        flags: u32,
+        size: usize
+    ) -> c_int;
 }

@@ -143,7 +143,7 @@ impl QueuePair<Connected> {
         request.post(&self.inner, Toward::Peer)
     }
 
-    /// Posts [`Request::send`].
+    /// Posts [`Request::send`]. It waits until the peer has a receive for it.
     ///
     /// # Errors
     /// As [`post`](Self::post).

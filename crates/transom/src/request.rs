@@ -108,7 +108,10 @@ pub(crate) enum Toward {
 }
 
 impl<'a> Request<'a> {
-    /// Sends a message, which consumes a receive of the peer.
+    /// Sends a message, which consumes a receive of the peer. If the peer has posted none, the message waits for one, on
+    /// a reliable connection without end unless you set
+    /// [`receiver_not_ready_retries`](crate::QueuePairBuilder::receiver_not_ready_retries). On an unreliable one it is
+    /// lost.
     pub fn send(payload: impl Into<Payload<'a>>) -> Self {
         Self::new(Operation::Send, IBV_WR_SEND, payload.into(), None)
     }
@@ -134,7 +137,7 @@ impl<'a> Request<'a> {
     }
 
     /// Writes to the start of the peer's slice, then consumes a receive of the peer. That receive gets the
-    /// immediate data.
+    /// immediate data. If the peer has posted none, it waits as a [`send`](Self::send) does.
     pub fn write_immediate(
         payload: impl Into<Payload<'a>>,
         remote: impl Into<RemoteSlice>,

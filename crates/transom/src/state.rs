@@ -45,6 +45,12 @@ pub trait OnePeer: QueuePairState {}
 impl OnePeer for Initialized {}
 impl OnePeer for Connected {}
 
+/// A state in which a queue pair is not yet connected, and will then send: [`Initialized`] or [`XrcInitialized`].
+pub trait Connectable: QueuePairState {}
+
+impl Connectable for Initialized {}
+impl Connectable for XrcInitialized {}
+
 /// The users of a [`SharedReceiveQueue`](crate::SharedReceiveQueue): [`Connected`] or [`Datagram`] queue pairs, or
 /// [`XrcTarget`]s.
 pub trait Sharing: QueuePairState {}

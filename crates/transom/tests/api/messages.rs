@@ -1,9 +1,10 @@
 //! Sends, writes, reads and related requests.
 
 use crate::common::{Departure, Pair, TIMEOUT, bytes_of, departs, failure};
+use std::time::Duration;
 use transom::{
-    Access, Error, Grant, MemoryRegion, Operation, RemoteSlice, Request, Rights, Service, Status,
-    WorkError,
+    Access, Error, Grant, MemoryRegion, Operation, QueuePair, RemoteSlice, Request, Rights,
+    Service, Status, WorkError,
 };
 
 /// A region the peer may use without a window.
@@ -229,4 +230,22 @@ fn an_unreliable_connection_drops_what_is_refused() {
     received.wait_timeout(TIMEOUT).unwrap().expect("the message");
     assert_eq!(bytes_of(&into), b"sent");
     assert_eq!(bytes_of(&region), b"written\0");
+}
+
+#[test]
+fn a_message_that_nobody_receives_fails_after_the_repetitions_that_were_asked_for() {
+    let Pair { owner, peer } = Pair::new();
+    let builder = QueuePair::builder(&owner.pd, &owner.cq).receiver_not_ready_retries(1);
+    let (a, b) = (builder.build().unwrap(), builder.build().unwrap());
+    let (at_a, at_b) = (a.endpoint(), b.endpoint());
+    let (a, _b) = (a.connect(&at_b).unwrap(), b.connect(&at_a).unwrap());
+    assert_eq!(failure(a.send(b"nobody")), Status::ReceiverNotReady);
+    assert!(a.has_failed().unwrap());
+
+    // By default it waits for a receive.
+    let mut sent = peer.qp.send(b"somebody").unwrap();
+    assert!(sent.wait_timeout(Duration::from_millis(20)).unwrap().is_none());
+    let received = owner.qp.receive(&[owner.local(8).all()]).unwrap();
+    sent.wait().unwrap();
+    received.wait().unwrap();
 }

@@ -2,7 +2,8 @@
 
 use crate::common::{alone, context, has_faults, need, path_of, provider};
 use transom::{
-    Access, CompletionQueue, Endpoint, Error, MemoryRegion, ProtectionDomain, Provider, QueuePair,
+    Access, CompletionQueue, Endpoint, Error, GidType, MemoryRegion, ProtectionDomain, Provider,
+    QueuePair,
 };
 
 #[test]
@@ -51,6 +52,9 @@ fn a_device_tells_what_it_can_do() {
     assert!(port.gids > 0);
     assert!(context.gid(1, 0).unwrap().0 != [0; 16]);
     assert!(context.port(0).is_err());
+    let types: Vec<_> = (0..=u8::MAX).filter_map(|at| context.gid_type(1, at).ok()).collect();
+    assert!(types.contains(&GidType::RoceV2) || !port.ethernet, "{types:?}");
+    assert!(context.gid_type(1, u8::MAX).is_err() && context.gid_type(0, 0).is_err());
 }
 
 #[test]
