@@ -151,8 +151,11 @@ impl Pending<'_, Connection> {
     /// succeeded, or the device has reported
     /// [`CommunicationEstablished`](crate::AsyncEventKind::CommunicationEstablished). Then the peer has the acceptance,
     /// and the connection is made, even if the peer's confirmation is lost or late; see `rdma_notify(3)`. Wait for the
-    /// [`Pending`] afterwards as usual. If it has already given the connection, or has failed, this does nothing,
-    /// because another thread may see the data.
+    /// [`Pending`] afterwards as usual.
+    ///
+    /// You need the [`Pending`] itself for this, so call it between two looks at it: after a
+    /// [`wait_timeout`](Self::wait_timeout), a [`try_wait`](Self::try_wait) or a poll that brought nothing. If it has
+    /// already given the connection, or has failed, this does nothing.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb), EINVAL if this end asked for the connection, so no data can have

@@ -63,7 +63,8 @@
 //!   shared receive queue, because all of them complete into one queue.
 //! - If the device refuses to free an object, the object stays, and so do the objects it depends on.
 //!
-//! Errors are [`Error`]s. A call that takes an object and fails gives it back ([`Refused`]).
+//! Errors are [`Error`]s. A call that takes a buffer, a region or a window and fails gives it back ([`Refused`]). A
+//! queue pair that does not connect is lost, and so are a request that is not accepted and a batch that is not posted.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

@@ -20,7 +20,13 @@ use transom_abi::*;
 /// Each message that comes to one of its queue pairs takes the oldest receive (rule SQ-07). All receives complete into
 /// the completion queue of the shared receive queue, whichever queue pair takes them. So their tickets work like
 /// others, and the completion names the queue pair. A receive keeps its memory until it completes or the shared receive
-/// queue is destroyed. If a queue pair is destroyed while it uses a receive, the receive completes as flushed.
+/// queue is destroyed.
+///
+/// If you drop a queue pair while it uses a receive, because only a part of a message has come, the receive completes as
+/// flushed on the software device. An adapter may flush it too late, after the queue pair has gone, and then it never
+/// completes. There, make the queue pair [fail](crate::QueuePair::fail) first. Drop it after the event
+/// [`LastReceiveTaken`](crate::AsyncEventKind::LastReceiveTaken), and after a [poll](CompletionQueue::poll) of the
+/// completion queue.
 ///
 /// Receives of datagrams have a header before their payload. So queue pairs for datagrams share queues of their own:
 /// `SharedReceiveQueue<Datagram>`.
