@@ -1,12 +1,13 @@
 //! Builds the command and its shared objects so that they run on other systems than this one, and are the same wherever
 //! they are built.
 
-use crate::commands::{Result, line, output, run};
+use crate::commands::{Result, cargo, line, output, run};
 use crate::packages::Packages;
 use crate::target::Target;
 use crate::{glibc, packages, sbom, sums};
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -107,17 +108,17 @@ pub(crate) fn reproduce(target: Target) -> Result {
     for (name, umask, time_zone, cargo_home) in surroundings {
         let clone = scratch.join(name);
         fs::create_dir_all(&clone)?;
-        let there = |program: &str| {
+        let there = |program: &OsStr| {
             let mut command = Command::new("sh");
-            command.args(["-euc", "umask \"$0\"; exec \"$@\"", umask, program]);
+            command.args(["-euc", "umask \"$0\"; exec \"$@\"", umask]).arg(program);
             command.env("TZ", time_zone).env("CARGO_HOME", &cargo_home).current_dir(&clone);
             command
         };
-        run(there("git")
+        run(there("git".as_ref())
             .args(["clone", "--quiet", "--no-hardlinks"])
             .args([&places.workspace_root, Path::new(".")]))?;
-        run(there("git").args(["checkout", "--quiet", &head]))?;
-        run(there(env!("CARGO"))
+        run(there("git".as_ref()).args(["checkout", "--quiet", &head]))?;
+        run(there(&cargo())
             .args(["xtask", "dist", "--target", &target.to_string()])
             .env("CARGO_TARGET_DIR", clone.join("target")))?;
         sums.push(fs::read_to_string(clone.join("target/packages/SHA256SUMS"))?);
@@ -131,7 +132,7 @@ pub(crate) fn reproduce(target: Target) -> Result {
 
 impl Places {
     fn of(directory: &Path) -> Result<Self> {
-        let mut command = Command::new(env!("CARGO"));
+        let mut command = Command::new(cargo());
         command.args(["metadata", "--format-version=1", "--no-deps", "--locked"]);
         Ok(serde_json::from_slice(&output(command.current_dir(directory))?)?)
     }
@@ -176,7 +177,7 @@ impl Builder {
 
     /// Builds crates, and the command with the objects that it carries. Returns the folder of the output.
     fn cargo_build(&self, crates: &[&str], carry: Option<&Path>) -> Result<PathBuf> {
-        let mut command = Command::new(env!("CARGO"));
+        let mut command = Command::new(cargo());
         command.current_dir(&self.places.workspace_root);
         command.args(["build", "--locked", "--profile=dist", "--target", &self.target.to_string()]);
         command.args(crates.iter().flat_map(|name| ["--package", name]));
@@ -220,7 +221,7 @@ impl Places {
 
 /// The directories of other people's crates. cargo names them by their source.
 fn sources(target: Target) -> Result<BTreeSet<PathBuf>> {
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = Command::new(cargo());
     command.args(["metadata", "--format-version=1", "--locked", "--filter-platform"]);
     let metadata: Metadata = serde_json::from_slice(&output(command.arg(target.to_string()))?)?;
     let others = metadata.packages.iter().filter(|package| package.source.is_some());

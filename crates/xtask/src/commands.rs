@@ -1,9 +1,16 @@
 //! Runs commands, and reports their failures.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::process::Command;
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// The `cargo` that has started this. Without one it is that of `PATH`: rustup's chooses one toolchain for all that it
+/// compiles, and the compiler alone would choose by the folder of each crate.
+pub(crate) fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
 
 /// Runs a command to its end.
 pub(crate) fn run(command: &mut Command) -> Result {

@@ -1,7 +1,7 @@
 //! Packages for Debian and RPM, and an archive for all others: one tree of files in three formats, each made by the
 //! tool of the format's own makers.
 
-use crate::commands::{Result, output, run};
+use crate::commands::{Result, cargo, output, run};
 use crate::target::Target;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -170,7 +170,7 @@ fn lay_out(source: &Path, parts: &Path, prefix: &Path) -> Result {
 /// Writes man pages and completions, with a command built for this machine.
 fn document(source: &Path, share: &Path) -> Result {
     let command = || {
-        let mut command = Command::new(env!("CARGO"));
+        let mut command = Command::new(cargo());
         command.args(["run", "--quiet", "--locked", "--package=transom-cli", "--"]);
         command.current_dir(source);
         command

@@ -2,7 +2,7 @@
 //! `cargo-cyclonedx` writes a list for each crate of a workspace, with tests and build scripts. The shipped files are
 //! five crates together.
 
-use crate::commands::{Result, output};
+use crate::commands::{Result, cargo, output};
 use crate::target::Target;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ struct DependencyKind {
 
 /// The list for these crates on a machine.
 pub(crate) fn of(crates: &[&str], target: Target) -> Result<String> {
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = Command::new(cargo());
     command.args(["metadata", "--format-version=1", "--locked", "--filter-platform"]);
     let metadata: Metadata = serde_json::from_slice(&output(command.arg(target.to_string()))?)?;
     let packages: BTreeMap<_, _> =

@@ -1,6 +1,6 @@
 //! Programs of other crates, and the scripts in `ci`. Their exit status becomes that of `cargo xtask`.
 
-use crate::commands::Result;
+use crate::commands::{Result, cargo};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) fn script<A: AsRef<OsStr>>(
 }
 
 fn cargo_run() -> Command {
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = Command::new(cargo());
     command.args(["run", "--quiet", "--locked", "--manifest-path"]);
     command.arg(Path::new(ROOT).join("Cargo.toml"));
     command

@@ -1,6 +1,6 @@
 //! Makes the site of the documents with mdBook, and checks its links.
 
-use crate::commands::{Result, run};
+use crate::commands::{Result, cargo, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
@@ -44,7 +44,7 @@ fn mdbook(root: &Path) -> Result<PathBuf> {
     let own = built(root).join("mdbook");
     let command = own.join("bin/mdbook");
     if !command.is_file() {
-        run(Command::new(env!("CARGO"))
+        run(Command::new(cargo())
             .args(["install", "--quiet", "--locked", "--debug", "mdbook", "--version", MDBOOK])
             .args(["--no-default-features", "--root"])
             .arg(own)
