@@ -10,8 +10,8 @@ use transom_abi::*;
 use transom_conformance::c_programs::{RDMACM, compile};
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
-use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
-use transom_conformance::programs::{Printed, Running, command};
+use transom_conformance::processes::{Scratch, Way, alone, interfaces_up, is_long};
+use transom_conformance::programs::{Printed, Running, command, program};
 use transom_conformance::timeline::{Shown, read};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
@@ -92,6 +92,32 @@ fn a_run_shows_requests_their_accesses_windows_and_refusals() {
     assert!(times.len() > 10 && times.is_sorted() && times[0] == 0.0, "{text}");
     // A queue pair has no other end before it is connected.
     assert!(text.contains(", events: INIT\n") && !text.contains("queue pair 0x0"), "{text}");
+}
+
+/// The schema comes in Perfetto's package for Python, which a long run installs.
+/// Rules: SEE-44
+#[test]
+fn perfettos_own_schema_knows_all_of_a_timeline() {
+    const READS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/timeline.py");
+    if !is_long() {
+        return println!("skipped: not a long run");
+    }
+    let scratch = Scratch::new("schema");
+    let binary = compile(&scratch, "late_read.c", "late_read", &["-libverbs"]);
+    let [file, folder] = ["late.pftrace", "python"].map(|name| scratch.path().join(name));
+    trace(&["--output", file.to_str().unwrap(), "--", binary.to_str().unwrap(), "windows"]);
+    let mut make = Command::new(program("python3", "python3-venv"));
+    let python = folder.join("bin/python");
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "--quiet", "install", "perfetto==0.59.1"]);
+    for command in [make.args(["-m", "venv"]).arg(&folder), &mut install] {
+        Running::start(command)
+            .success(Duration::from_secs(300))
+            .unwrap_or_else(|it| panic!("{it}"));
+    }
+    let read = Running::start(Command::new(&python).arg(READS).arg(&file)).success(LIMIT);
+    let read = read.unwrap_or_else(|problem| panic!("{problem}"));
+    assert!(read.output.starts_with("ok: "), "{read:?}");
 }
 
 /// Rules: SEE-47
