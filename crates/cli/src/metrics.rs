@@ -9,6 +9,7 @@ mod timed;
 
 use crate::failure::{Failure, Result};
 use crate::signals::Signals;
+use held::Held;
 use seen::Seen;
 use server::Server;
 use std::cell::Cell;
@@ -16,6 +17,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use transom_ibverbs::{Description, DeviceName};
 use transom_system::registry::Registry;
@@ -72,38 +74,50 @@ pub(crate) fn run(args: &MetricsArgs) -> Result {
     let directory =
         path.map(|path| sysfs::Directory::new(path, registry, devices.clone())).transpose()?;
     let file = args.file.as_deref().map(TextFile::new);
+    let source = Arc::new(Source { registry, devices, held: Held::default() });
     if let Some(server) = server {
-        let devices = devices.clone();
-        std::thread::spawn(move || server.run(registry, &devices));
+        let source = source.clone();
+        std::thread::spawn(move || server.run(&source));
     }
-    let kept = keep(registry, &devices, directory.as_ref(), file.as_ref(), &ends);
+    let kept = keep(&source, directory.as_ref(), file.as_ref(), &ends);
     // Nobody is to take old values for new ones, whatever went wrong.
     let removed = file.map_or(Ok(()), |file| file.remove());
     let emptied = directory.map_or(Ok(()), |directory| directory.remove());
     kept.and(removed).and(emptied)
 }
 
+/// What all that this command shows is made of.
+struct Source {
+    registry: &'static Registry,
+    devices: Vec<Description>,
+    held: Held,
+}
+
+impl Source {
+    /// The metrics. None of their sums is less than in any that were shown before.
+    fn text(&self) -> Result<String> {
+        self.held.whole(self.registry, || text(self.registry, &self.devices))
+    }
+}
+
 /// Keeps the files up to date until a signal comes.
 fn keep(
-    registry: &'static Registry,
-    devices: &[Description],
+    source: &Source,
     directory: Option<&sysfs::Directory>,
     file: Option<&TextFile<'_>>,
     ends: &Signals,
 ) -> Result {
-    let held = held::Held::default();
+    let Source { registry, held, .. } = source;
     let mut timed = timed::Processes::default();
     loop {
         timed.refresh(registry);
-        let tree = directory.map(sysfs::Directory::tree).transpose()?;
-        let text = file.map(|_| text(registry, devices)).transpose()?;
-        // Before anybody can see what a process has counted: then it is not lost if that process is killed.
+        // Others may have asked for nothing for a while.
         held.refresh(registry);
-        if let (Some(directory), Some(tree)) = (directory, &tree) {
-            directory.refresh(tree)?;
+        if let Some(directory) = directory {
+            directory.refresh(&held.whole(registry, || directory.tree())?)?;
         }
-        if let (Some(file), Some(text)) = (file, &text) {
-            file.write(&exposition::plain(text))?;
+        if let Some(file) = file {
+            file.write(&exposition::plain(&source.text()?))?;
         }
         if ends.next_within(INTERVAL).is_some() {
             return Ok(());

@@ -1,14 +1,14 @@
 //! Answers scrapes by HTTP, on an address of this host.
 
-use super::exposition;
-use super::seen::Seen;
+use super::{Source, exposition};
 use crate::failure::{Failure, Result};
 use crate::layout;
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
-use transom_ibverbs::Description;
-use transom_system::registry::Registry;
 
 /// How long a client may take, from when it is let in until it has the whole answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest request.
 const LONGEST: u64 = 8 << 10;
+/// How many clients there are at once. One more takes the place of the one that has been silent for longest.
+const MOST: usize = 8;
 
 /// A socket that listens.
 pub(super) struct Server(TcpListener);
@@ -34,23 +36,80 @@ impl Server {
         Ok(Self(listener))
     }
 
-    /// Answers one request after the other, for ever.
-    pub(super) fn run(&self, registry: &Registry, devices: &[Description]) {
+    /// Answers requests for ever, each client in a thread of its own: one that says nothing keeps nobody waiting.
+    pub(super) fn run(&self, source: &Arc<Source>) {
+        let (clients, mut number) = (Arc::new(Clients::default()), 0);
         for stream in self.0.incoming() {
-            let answered = match stream {
-                Ok(stream) => {
-                    let client = Client { stream, end: Instant::now() + PATIENCE };
-                    answer(client, registry, devices)
-                }
-                Err(error) => {
-                    std::thread::sleep(PAUSE);
-                    Err(error)
-                }
-            };
-            if let Err(error) = answered {
-                layout::warn(format_args!("a client was not answered: {error}"));
+            number += 1;
+            let begun = stream.and_then(|stream| clients.let_in(number, stream, source));
+            if let Err(error) = begun {
+                not_answered(&error);
+                thread::sleep(PAUSE);
             }
         }
+    }
+}
+
+fn not_answered(error: &io::Error) {
+    layout::warn(format_args!("a client was not answered: {error}"));
+}
+
+/// The clients that are there, by number, the oldest first.
+#[derive(Default)]
+struct Clients(Mutex<BTreeMap<u64, Known>>);
+
+/// A client, as the others know it.
+struct Known {
+    stream: TcpStream,
+    /// Its request has not come yet.
+    is_silent: bool,
+}
+
+impl Clients {
+    /// Begins to answer one.
+    fn let_in(
+        self: &Arc<Self>,
+        number: u64,
+        stream: TcpStream,
+        source: &Arc<Source>,
+    ) -> io::Result<()> {
+        self.enter(number, stream.try_clone()?);
+        let client = Client { stream, end: Instant::now() + PATIENCE };
+        let (clients, source) = (self.clone(), source.clone());
+        let answers = move || {
+            let answered = answer(client, &source, || clients.has_asked(number));
+            clients.those().remove(&number);
+            if let Err(error) = answered {
+                not_answered(&error);
+            }
+        };
+        let begun = thread::Builder::new().spawn(answers);
+        begun.map(drop).inspect_err(|_| drop(self.those().remove(&number)))
+    }
+
+    /// Takes one in. If there are too many, another one goes.
+    fn enter(&self, number: u64, stream: TcpStream) {
+        let mut those = self.those();
+        if those.len() >= MOST {
+            let silent = those.iter().find(|(_, client)| client.is_silent);
+            let goes = silent.or_else(|| those.iter().next()).map(|(number, _)| *number);
+            if let Some(client) = goes.and_then(|number| those.remove(&number)) {
+                // Its thread finds it ended. If it has gone itself, that does no harm.
+                let _ = client.stream.shutdown(Shutdown::Both);
+            }
+        }
+        those.insert(number, Known { stream, is_silent: true });
+    }
+
+    /// The request of one has come.
+    fn has_asked(&self, number: u64) {
+        if let Some(client) = self.those().get_mut(&number) {
+            client.is_silent = false;
+        }
+    }
+
+    fn those(&self) -> MutexGuard<'_, BTreeMap<u64, Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,7 +145,8 @@ impl Write for Client {
     }
 }
 
-fn answer(mut client: Client, registry: &Registry, devices: &[Description]) -> io::Result<()> {
+/// Answers a client. Calls `asked` when its request has come.
+fn answer(mut client: Client, source: &Source, asked: impl FnOnce()) -> io::Result<()> {
     let mut lines = BufReader::new((&mut client).take(LONGEST)).lines();
     let request = lines.next().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))?;
     let mut takes_open_metrics = false;
@@ -98,13 +158,12 @@ fn answer(mut client: Client, registry: &Registry, devices: &[Description]) -> i
         }
         takes_open_metrics |= line.starts_with("accept:") && line.contains("openmetrics");
     }
+    asked();
     let mut words = request.split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (status, kind, body) = match (method, path.split('?').next().unwrap_or_default()) {
         ("GET" | "HEAD", "/metrics") => {
-            let seen = Seen::now(registry, devices)
-                .map_err(|failure| io::Error::other(failure.to_string()))?;
-            let text = exposition::text(seen).map_err(io::Error::other)?;
+            let text = source.text().map_err(|failure| io::Error::other(failure.to_string()))?;
             match takes_open_metrics {
                 true => ("200 OK", exposition::OPEN_METRICS, text),
                 false => ("200 OK", exposition::PLAIN, exposition::plain(&text)),
@@ -136,10 +195,10 @@ mod tests {
     #[test]
     fn a_byte_now_and_then_gets_a_client_no_more_time() {
         let (mut far, mut client) = client(Duration::from_millis(100));
-        let sends = std::thread::spawn(move || {
+        let sends = thread::spawn(move || {
             // Until the client is gone.
             while far.write_all(b"x").is_ok() {
-                std::thread::sleep(Duration::from_millis(10));
+                thread::sleep(Duration::from_millis(10));
             }
         });
         let read = io::copy(&mut client, &mut io::sink()).expect_err("its time is over");

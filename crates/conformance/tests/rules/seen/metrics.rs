@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -118,6 +118,35 @@ fn read_by_others() {
 #[test]
 fn prometheus_takes_what_it_is_told() {
     alone(path_of!("prometheus_takes_what_it_is_told"), Way::Namespace, read_by_others);
+}
+
+/// More clients that say nothing than there are places.
+fn beside_silent_clients() {
+    interfaces_up();
+    let address: SocketAddr = "127.0.0.1:9879".parse().expect("an address");
+    let mut transom = Command::new(&command()[0]);
+    let mut transom = Running::start(transom.args(["metrics", "--listen", &address.to_string()]));
+    until("the answer", || scraped(address));
+    let silent: Vec<_> =
+        (0..20).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+    assert!(scraped(address).is_some());
+    let is_open = |client: &TcpStream| {
+        client.set_nonblocking(true).expect("a socket");
+        let read = client.peek(&mut [0]);
+        read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    // Nobody has waited for their time to be over.
+    assert!(silent[13..].iter().all(is_open), "the answer was before their end");
+    until("the first to make room", || (!silent[..13].iter().any(is_open)).then_some(()));
+    transom.signal(libc::SIGTERM);
+    transom.success(Duration::from_secs(30)).expect("it ends well");
+}
+
+/// Rules: SEE-09
+#[test]
+fn who_says_nothing_keeps_nobody_waiting() {
+    let path = path_of!("who_says_nothing_keeps_nobody_waiting");
+    alone(path, Way::Namespace, beside_silent_clients);
 }
 
 /// Rules: SEE-09

@@ -1,11 +1,17 @@
 //! Counts of processes that end, however they end, and of those that are forked.
 
+use std::process::Command;
+use std::time::Duration;
+
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
+use transom_conformance::programs::{Running, command};
 use transom_conformance::watching::{Counters, Kept, counters, counters_in, grown};
 use transom_ibverbs::*;
+
+use super::exporters::{scraped, value};
 
 /// How many WRITEs a process carries out.
 const WRITES: u64 = 7;
@@ -16,6 +22,7 @@ fn role() {
         ("writes", writes),
         ("is_written_to", is_written_to),
         ("writes_to_itself", writes_to_itself),
+        ("reads_from_itself", reads_from_itself),
     ]);
 }
 
@@ -112,13 +119,62 @@ fn killed_alone() {
         (count(&found, "hw/rx_write_requests") == WRITES).then_some(())
     });
     // The exporter may still be writing its other files.
-    let during = grown(&before, &counters());
+    let during = counters();
     process.kill();
     // It has taken a slot that another process may have next.
-    drop(open());
-    until("the exporter to find it gone", || (grown(&before, &counters()) == during).then_some(()));
+    let mut other = Child::start(path_of!("reads_from_itself"));
+    // What the exporter shows is what it adds up in one round.
+    let mut last = counters_in(&port);
+    for reads in 1..=2 {
+        other.tell(&[]);
+        until("the exporter to see the other process", || {
+            let now = counters_in(&port);
+            grown(&last, &now);
+            last = now;
+            (count(&grown(&before, &last), "hw/rx_read_requests") == reads).then_some(())
+        });
+    }
+    other.tell(&[]);
+    other.finish();
     kept.end();
-    assert_eq!(grown(&before, &counters()), during);
+    // None has fallen.
+    let after = grown(&during, &counters());
+    assert_eq!(
+        (count(&after, "hw/rx_read_requests"), after.get("hw/rx_write_requests")),
+        (2, None)
+    );
+}
+
+/// The same while a scraper asks.
+fn killed_before_a_scrape() {
+    interfaces_up();
+    let address = "127.0.0.1:9879".parse().expect("an address");
+    let mut transom = Command::new(&command()[0]);
+    let mut transom = Running::start(transom.args(["metrics", "--listen", "127.0.0.1:9879"]));
+    until("the answer", || scraped(address));
+    let name = "node_infiniband_port_packets_transmitted_total{device=\"transom0\",port=\"1\"}";
+    let sent = || value(&scraped(address).expect("it answers"), name);
+    // More than once, because it may just then have looked by itself.
+    for _ in 0..3 {
+        let mut process = Child::start(path_of!("writes_to_itself"));
+        let [] = process.hear();
+        let before = sent();
+        process.kill();
+        assert_eq!([sent(), sent()], [before; 2]);
+    }
+    transom.signal(libc::SIGTERM);
+    transom.success(Duration::from_secs(30)).expect("it ends well");
+}
+
+/// READs each time it is told to, twice.
+fn reads_from_itself(channel: &mut Channel) {
+    let it = MemoryPair::new(Link::Loopback, 64);
+    for _ in 0..2 {
+        let [] = channel.hear();
+        let done = it.op(IBV_WR_RDMA_READ, it.far.addr(), it.key(), 64);
+        assert_eq!(done.status, IBV_WC_SUCCESS);
+    }
+    let [] = channel.hear();
 }
 
 fn writes_to_itself(channel: &mut Channel) {
@@ -136,6 +192,12 @@ fn writes_to_itself(channel: &mut Channel) {
 fn who_watches_keeps_what_a_killed_process_has_carried() {
     let path = path_of!("who_watches_keeps_what_a_killed_process_has_carried");
     alone(path, Way::Namespace, killed_alone);
+}
+
+/// Rules: SEE-02
+#[test]
+fn no_counter_falls_before_who_scrapes() {
+    alone(path_of!("no_counter_falls_before_who_scrapes"), Way::Namespace, killed_before_a_scrape);
 }
 
 /// A forked child finds its parent's queue pair in error.
