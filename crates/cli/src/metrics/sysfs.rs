@@ -8,7 +8,7 @@ use super::seen;
 use crate::failure::{Failure, Result};
 use crate::run::tree::{Content, Tree};
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
@@ -66,7 +66,8 @@ impl Directory {
         Tree::of(&seen::with_used(self.registry, &self.devices)).map_err(Failure::new)
     }
 
-    /// Writes everything that has changed. Each file changes in one step.
+    /// Writes everything that has changed, and removes what is not there any more. Each file and each link changes in
+    /// one step.
     pub(super) fn refresh(&self, tree: &Tree) -> Result {
         self.write(tree).map_err(|error| self.failure(&error))
     }
@@ -84,14 +85,30 @@ impl Directory {
             }
             match content {
                 Content::Text(text) => self.replace(&whole, text)?,
-                Content::Link(target) => {
-                    let _ = fs::remove_file(&whole);
-                    symlink(target, &whole)?;
-                }
+                Content::Link(target) => self.lead(&whole, target)?,
             }
             written.insert(path.to_owned(), content.clone());
         }
+        let there: HashSet<_> = tree.below("/sys").map(|(path, _)| path).collect();
+        let gone = written.extract_if(|path, _| !there.contains(path.as_path()));
+        let gone: Vec<_> = gone.map(|(path, _)| path).collect();
+        self.remove_all(gone.iter().map(PathBuf::as_path))?;
         if first { self.link_the_rest() } else { Ok(()) }
+    }
+
+    /// Removes files, and the directories that are empty then.
+    fn remove_all<'a>(&self, files: impl Iterator<Item = &'a Path> + Clone) -> io::Result<()> {
+        let removed = files
+            .clone()
+            .map(|file| unless_gone(fs::remove_file(self.path.join(file))))
+            // Each of them, though one fails.
+            .fold(Ok(()), io::Result::and);
+        let directories: BTreeSet<_> = files.flat_map(|path| path.ancestors().skip(1)).collect();
+        // Inner ones first. The last one is the empty path: the directory itself, which stays.
+        for directory in directories.into_iter().rev().filter(|it| !it.as_os_str().is_empty()) {
+            let _ = fs::remove_dir(self.path.join(directory));
+        }
+        removed
     }
 
     /// Has everything else of `/sys` found here, so that one exporter tells of the whole host.
@@ -100,9 +117,10 @@ impl Directory {
             let real = Path::new("/sys").join(directory);
             let Ok(entries) = fs::read_dir(&real) else { continue };
             for entry in entries.flatten() {
-                let ours = self.path.join(directory).join(entry.file_name());
-                if fs::symlink_metadata(&ours).is_err() {
-                    symlink(entry.path(), &ours)?;
+                let ours = Path::new(directory).join(entry.file_name());
+                let whole = self.path.join(&ours);
+                if fs::symlink_metadata(&whole).is_err() {
+                    symlink(entry.path(), whole)?;
                     self.links.borrow_mut().push(ours);
                 }
             }
@@ -113,18 +131,8 @@ impl Directory {
     /// Removes what this command has made, so that nobody takes old values for new ones. What others have put here stays.
     pub(super) fn remove(&self) -> Result {
         let (written, links) = (self.written.borrow(), self.links.borrow());
-        let files = written.keys().map(|path| self.path.join(path)).chain(links.iter().cloned());
-        let removed = files
-            .chain([self.path.join(NEW)])
-            .map(|file| unless_gone(fs::remove_file(file)))
-            // Each of them, though one fails.
-            .fold(Ok(()), io::Result::and);
-        let directories: BTreeSet<_> =
-            written.keys().flat_map(|path| path.ancestors().skip(1)).collect();
-        // Inner ones first. The last one is the empty path: the directory itself, which stays.
-        for directory in directories.into_iter().rev().filter(|it| !it.as_os_str().is_empty()) {
-            let _ = fs::remove_dir(self.path.join(directory));
-        }
+        let ours = written.keys().chain(links.iter()).map(PathBuf::as_path);
+        let removed = self.remove_all(ours.chain([Path::new(NEW)]));
         let unmarked = unless_gone(fs::remove_file(self.path.join(MARK)));
         removed.and(unmarked).map_err(|error| self.failure(&error))
     }
@@ -134,6 +142,15 @@ impl Directory {
         let beside = self.path.join(NEW);
         fs::write(&beside, format!("{text}\n"))?;
         fs::rename(beside, path)
+    }
+
+    /// The same with a link.
+    fn lead(&self, path: &Path, target: &str) -> io::Result<()> {
+        let beside = self.path.join(NEW);
+        unless_gone(fs::remove_file(&beside))?;
+        symlink(target, &beside)?;
+        // Nobody is to write through it.
+        fs::rename(&beside, path).inspect_err(|_| drop(fs::remove_file(&beside)))
     }
 }
 
@@ -200,6 +217,8 @@ fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use super::*;
     use crate::run::scratch::Scratch;
 
@@ -232,6 +251,42 @@ mod tests {
         fs::write(&mark, text).expect("a file");
         prepare(path).expect("a killed command has left it");
         assert!(!theirs.exists());
+    }
+
+    /// A second device moves the parent of the first.
+    ///
+    /// Rule: SEE-06
+    #[test]
+    fn what_has_moved_is_where_it_was_no_more_and_links_change_in_one_step() {
+        let (made, registry) = (Scratch::new("moved"), Registry::open().expect("a registry"));
+        let (scratch, device) = (made.0.as_path(), Description::default());
+        let directory =
+            Directory::new(scratch, registry, vec![device.clone()]).expect("it is empty");
+        let second = Description::plain(device.name.behind(1).expect("a name"));
+        let trees = [vec![device.clone()], vec![device.clone(), second]]
+            .map(|devices| Tree::of(&devices).expect("a tree"));
+        let link = scratch.join(format!("class/infiniband/{}", device.name));
+        let parent = scratch.join("devices/transom-rdma");
+        directory.refresh(&trees[0]).expect("written");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    fs::read_link(&link).expect("it is always there");
+                }
+            });
+            for round in 1..20 {
+                let is_alone = round % 2 == 0;
+                directory.refresh(&trees[round % 2]).expect("written");
+                assert_eq!(parent.join("infiniband").exists(), is_alone);
+                assert_eq!(parent.join(device.name.to_string()).exists(), !is_alone);
+                assert!(link.join("ports/1/counters/port_xmit_data").exists());
+            }
+            is_over.store(true, Relaxed);
+            looks.join().expect("it was always there");
+        });
+        directory.remove().expect("removed");
+        assert_eq!(fs::read_dir(scratch).expect("it stays").count(), 0);
     }
 
     #[test]
