@@ -54,6 +54,11 @@ impl<'a> Seen<'a> {
             let refused = |record| Refused { process: process.clone(), record, lost: missed };
             new.extend(come.into_iter().map(refused));
         }
+        // Of a stay whose slot has another process now, nothing more comes.
+        self.of.retain(|(slot, generation), _| {
+            let now = registry.process(*slot);
+            now.is_none_or(|now| now.announcer.generation == *generation)
+        });
         new.sort_by_key(|refused| refused.record.time());
         new
     }

@@ -229,7 +229,7 @@ impl Recorder {
         let left_out = self.told.left_out;
         let path = self.folder.add(first.time(), packets, |path: &Path| {
             let data = json!({
-                "trace": path,
+                "trace": path.to_string_lossy(),
                 "anomalies": causes.iter().map(Cause::json).collect::<Vec<_>>(),
                 "processes": processes,
                 "left_out_before": left_out,

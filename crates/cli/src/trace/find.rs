@@ -55,6 +55,14 @@ impl Finder {
         // One that is still opening its device is looked at again.
         let watch = |it: &Process| Watched::new(self.registry, it, &[Tool::Events]);
         let watched: Vec<_> = come.iter().filter_map(watch).collect();
+        if !watched.is_empty() {
+            // One whose slot has another process now does not come again.
+            let is_there = |it: &Announcer| {
+                let now = self.registry.process(it.slot);
+                now.is_none_or(|now| now.announcer == *it)
+            };
+            self.found.retain(is_there);
+        }
         self.found.extend(watched.iter().map(Watched::announcer));
         watched
     }

@@ -120,7 +120,8 @@ impl<'a> Follower<'a> {
         let sentences = sentences(self.registry);
         self.held.tell_old(now, &mut self.timeline, &sentences);
         for traced in &self.traced {
-            self.timeline.look(traced.number, now.saturating_sub(HELD), sent(&traced.watched));
+            let time = now.saturating_sub(HELD);
+            self.timeline.look(traced.number, time, || sent(&traced.watched));
         }
         if !ended.is_empty() {
             // Nothing of it may be told after its end. What it did last is later than the beginning of this round.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use transom_abi::RDMA_CM_EVENT_TIMEWAIT_EXIT;
 use transom_system::trace::{Event, What};
 
 use super::named;
@@ -30,6 +31,11 @@ impl Ids {
             _ => (named::id_event(event.code), Flows { on: None, end: flow }),
         };
         packets.mark(track, event.time, &Title::Often(title.into()), flows, &arguments(event));
+        let is_last = u32::from(event.code) == RDMA_CM_EVENT_TIMEWAIT_EXIT;
+        if event.what == What::Managed && is_last {
+            // A trace may go on for long.
+            self.tracks.remove(&event.key);
+        }
     }
 
     fn track(&mut self, packets: &mut Packets, id: u32) -> Track {

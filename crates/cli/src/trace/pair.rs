@@ -24,6 +24,8 @@ pub(super) struct Pair {
     open: VecDeque<Open>,
     serves: Option<Serves>,
     state: Option<u8>,
+    /// Something has happened to it since it was idle.
+    is_busy: bool,
 }
 
 /// A request that has not ended.
@@ -98,7 +100,19 @@ impl Pair {
             open: VecDeque::new(),
             serves: None,
             state: None,
+            is_busy: false,
         }
+    }
+
+    /// Something happens to it. Whether it was idle.
+    pub(super) fn becomes_busy(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_busy, true)
+    }
+
+    /// Whether something is under way. If not, it is idle from now on.
+    pub(super) fn stays_busy(&mut self) -> bool {
+        self.is_busy = !self.open.is_empty() || self.serves.is_some();
+        self.is_busy
     }
 
     /// How many requests are open.

@@ -118,7 +118,11 @@ impl Reader {
                 None
             }
             SLICE_END => {
-                let mut begun = self.open.get_mut(&track)?.pop()?;
+                let open = self.open.get_mut(&track)?;
+                let mut begun = open.pop()?;
+                if open.is_empty() {
+                    self.open.remove(&track);
+                }
                 begun.took = Some(time.saturating_sub(begun.time));
                 begun.arguments.extend(self.arguments(&event.debug_annotations));
                 Some(begun)

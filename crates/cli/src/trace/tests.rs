@@ -89,6 +89,26 @@ fn requests_that_overlap_are_beside_each_other() {
     assert_eq!(slices, [(10, 30), (20, 50), (40, 1_000)]);
 }
 
+/// A trace may go on for days, with processes that come and go.
+/// Rules: SEE-44
+#[test]
+fn of_processes_that_have_ended_no_object_is_remembered() {
+    let mut timeline = Timeline::new(1_000_000);
+    let mut before = 0;
+    for round in 1..=3 {
+        let process = timeline.process(7, "program", 3);
+        let later = |it: &Event| Event { time: it.time + round * 1_000, ..*it };
+        everything().iter().map(later).for_each(|it| timeline.event(process, &it, |_| None));
+        timeline.look(process, round * 1_000 + 500, || 0);
+        assert!(timeline.remembered() > 0);
+        timeline.end(process, round * 1_000 + 900);
+        assert_eq!(timeline.remembered(), 0);
+        let packets = timeline.packets.take().len();
+        assert!(round < 3 || packets == before, "each is told of as the one before");
+        before = packets;
+    }
+}
+
 /// What is told of something that is open already is no second one: it was open when somebody began to look.
 ///
 /// Rules: SEE-50

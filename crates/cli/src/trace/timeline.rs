@@ -50,6 +50,8 @@ struct Process {
     /// What is open, by slot.
     objects: HashMap<u64, Open>,
     pairs: HashMap<u32, Pair>,
+    /// Those that something has happened to since they were idle.
+    busy: Vec<u32>,
     shared: SharedQueues,
     ids: Ids,
     sent: Track,
@@ -140,6 +142,7 @@ impl Timeline {
             memory: Lanes::new(memory, "regions and windows", 0),
             objects: HashMap::new(),
             pairs: HashMap::new(),
+            busy: Vec::new(),
             shared: SharedQueues::new(track),
             ids: Ids::new(track),
             sent: packets.counter(track, "sent", "bytes/s", 3),
@@ -240,7 +243,9 @@ impl Timeline {
     fn is_reached(&mut self, event: &Event, begun: u64, flow: u64) {
         let slot = (event.peer >> 16) as u8;
         let packets = &mut self.packets;
-        if let Some(target) = self.processes.iter_mut().find(|it| it.runs && it.slot == slot) {
+        // Those that run are among the last ones.
+        let mut newest = self.processes.iter_mut().rev();
+        if let Some(target) = newest.find(|it| it.runs && it.slot == slot) {
             target.pair(packets, event.peer).is_reached(packets, event, begun, flow);
         }
     }
@@ -277,20 +282,28 @@ impl Timeline {
         }
     }
 
-    /// Tells the values of a process at a moment: how many bytes it has sent so far, and how much is under way.
-    pub(super) fn look(&mut self, of: Number, time: u64, sent: u64) {
+    /// Tells the values of a process at a moment: how much it sends, and how much is under way. `sent` adds up how many
+    /// bytes it has sent so far, which takes a while.
+    pub(super) fn look(&mut self, of: Number, time: u64, sent: impl FnOnce() -> u64) {
         let packets = &mut self.packets;
         let process = &mut self.processes[of.0];
-        process.pairs.values_mut().for_each(|pair| pair.look(packets, time));
-        let (before, last) = process.bytes.unwrap_or((sent, time));
-        let passed = time.saturating_sub(last);
-        if process.bytes.is_none() || passed >= 100_000_000 {
+        let is_due = |(_, last)| time.saturating_sub(last) >= 100_000_000;
+        if process.bytes.is_none_or(is_due) {
+            let sent = sent();
+            let (before, last) = process.bytes.unwrap_or((sent, time));
+            let passed = time.saturating_sub(last);
             let rate = u128::from(sent.saturating_sub(before)) * 1_000_000_000;
             let rate = rate.checked_div(passed.into()).unwrap_or(0);
             packets.value(process.sent, time, u64::try_from(rate).unwrap_or(u64::MAX));
             process.bytes = Some((sent, time));
         }
-        let depth = process.pairs.values().map(Pair::depth).sum();
+        let (pairs, mut depth) = (&mut process.pairs, 0);
+        process.busy.retain(|number| {
+            let Some(pair) = pairs.get_mut(number) else { return false };
+            pair.look(packets, time);
+            depth += pair.depth();
+            pair.stays_busy()
+        });
         if process.depth != depth {
             process.depth = depth;
             packets.value(process.waiting, time, depth);
@@ -302,7 +315,15 @@ impl Timeline {
         let (packets, process) = (&mut self.packets, &mut self.processes[of.0]);
         if std::mem::take(&mut process.runs) {
             process.close(packets, time);
+            process.forget();
         }
+    }
+
+    /// How many objects of processes are remembered.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        let of = |it: &Process| it.objects.len() + it.pairs.len() + it.busy.len();
+        self.processes.iter().map(of).sum()
     }
 
     /// Somebody has looked what is open of a process at this moment. All its events until then are told.
@@ -346,7 +367,11 @@ impl Timeline {
 impl Process {
     fn pair(&mut self, packets: &mut Packets, number: u32) -> &mut Pair {
         let track = self.track;
-        self.pairs.entry(number).or_insert_with(|| Pair::new(packets, track, number))
+        let pair = self.pairs.entry(number).or_insert_with(|| Pair::new(packets, track, number));
+        if pair.becomes_busy() {
+            self.busy.push(number);
+        }
+        pair
     }
 
     /// An event is not told. If it ends a wait that is, the wait ends all the same.
@@ -412,6 +437,12 @@ impl Process {
             packets.end(track, time, &[]);
             self.memory.give_back(lane);
         }
+    }
+
+    /// Forgets its objects: it has ended, and the trace may go on for long.
+    fn forget(&mut self) {
+        (self.objects, self.pairs, self.busy) = Default::default();
+        (self.shared, self.ids) = (SharedQueues::new(self.track), Ids::new(self.track));
     }
 
     fn closed(&mut self, packets: &mut Packets, event: &Event) {

@@ -1,6 +1,8 @@
 //! `transom trace --anomalies`, on programs in which something goes wrong.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -137,16 +139,20 @@ fn refuse(it: &MemoryPair) {
 
 fn limited() {
     let it = MemoryPair::new(Link::Loopback, 64);
-    let directory = Scratch::new("limited");
-    let running = begin(directory.path(), &[std::process::id()], &["--files", "1"]);
+    let scratch = Scratch::new("limited");
+    // Names of files need not be text.
+    let directory = &scratch.path().join(OsStr::from_bytes(b"no-\xff-text"));
+    let running = begin(directory, &[std::process::id()], &["--files", "1"]);
     refuse(&it);
-    until("a file", || (documents(directory.path()).len() == 1).then_some(()));
+    until("a file", || directory.exists().then(|| documents(directory)).filter(|it| it.len() == 1));
     refuse(&it);
     let said = end(running);
-    assert_eq!(documents(directory.path()).len(), 1);
+    let [(_, document)] = &documents(directory)[..] else { panic!("{said}") };
+    let trace = document["tracer_data"]["trace"].as_str().expect("a path");
+    assert!(trace.contains("/no-\u{fffd}-text/anomaly-"), "{trace}");
     assert!(said.contains("2 anomalies in 1 process, 1 timeline in "), "{said}");
     assert!(said.contains("1 anomaly left out"), "{said}");
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(directory).unwrap().count(), 2);
 }
 
 /// Rules: SEE-64
