@@ -136,7 +136,6 @@ impl ForkHandler for Adapter {
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::process::Command;
     use std::sync::Arc;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -147,23 +146,7 @@ mod tests {
     use super::*;
     use crate::Options;
     use crate::events::EventQueue;
-    use crate::testing::turn;
-
-    /// Marks a process that a test started for itself, because all devices of a process fail together.
-    const ALONE: &str = "TRANSOM_TEST_ALONE";
-
-    /// Whether this is that process. If not, runs the test in one.
-    #[expect(clippy::disallowed_methods, reason = "a test's own variable")]
-    fn alone(test: &str) -> bool {
-        let is_alone = std::env::var_os(ALONE).is_some();
-        if !is_alone {
-            let this = std::env::current_exe().expect("a test has a path");
-            let _turn = turn();
-            let status = Command::new(this).args(["--exact", test]).env(ALONE, "1").status();
-            assert!(status.expect("it starts").success());
-        }
-        is_alone
-    }
+    use crate::testing::{alone, turn};
 
     /// Nobody catches a panic on the background thread.
     /// Rules: AE-09

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::ops::Deref;
+use std::process::Command;
 use std::sync::Arc;
 
 use transom_net::Network;
@@ -17,6 +18,22 @@ pub(crate) fn turn() -> File {
     let turn = File::open(this).expect("it can be read");
     turn.lock().expect("a lock");
     turn
+}
+
+/// Marks a process that a test started for itself, because all devices of a process fail together.
+const ALONE: &str = "TRANSOM_TEST_ALONE";
+
+/// Whether this is such a process. If not, runs the test in one.
+#[expect(clippy::disallowed_methods, reason = "a test's own variable")]
+pub(crate) fn alone(test: &str) -> bool {
+    let is_alone = std::env::var_os(ALONE).is_some();
+    if !is_alone {
+        let this = std::env::current_exe().expect("a test has a path");
+        let _turn = turn();
+        let status = Command::new(this).args(["--exact", test]).env(ALONE, "1").status();
+        assert!(status.expect("it starts").success());
+    }
+    is_alone
 }
 
 /// A device with its port open, alone.

@@ -85,6 +85,8 @@ pub struct QueuePair {
     traffic: Place,
     /// The path MTU is two to the power of this. It is set with both halves locked.
     mtu_shift: AtomicU8,
+    /// Held while a listener is told whom it lets in. Taken last.
+    tells: Mutex<()>,
 }
 
 /// The numbers that a queue pair has in its process.

@@ -11,7 +11,7 @@ use transom_device::qp::{
 };
 use transom_device::queue::Address;
 use transom_system::addresses::{LOOPBACK, Unreachable};
-use transom_system::writes_are_watched;
+use transom_system::{tools, writes_are_watched};
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
@@ -404,12 +404,16 @@ impl QueuePair {
         self.tell_door(attributes.destination.map(|address| address.gid));
     }
 
-    /// Tells a listener whom the queue pair lets in from now on, and to what.
+    /// Tells a listener whom the queue pair lets in from now on, and to what. Several threads may do so at once, and not
+    /// all of them have both halves locked. Each looks when it is its turn, so what is told last is how it is.
     pub(crate) fn tell_door(&self, gid: Option<[u8; 16]>) {
-        self.device.lets_in(self.number, || {
-            let look = self.summary().look();
-            Door { gate: look.gate(), peer: look.peering().from, gid }
-        });
+        if tools::any() {
+            let _turn = self.tells.lock();
+            self.device.lets_in(self.number, || {
+                let look = self.summary().look();
+                Door { gate: look.gate(), peer: look.peering().from, gid }
+            });
+        }
     }
 
     fn change_gate(&self, state: QpState, attributes: &QpAttributes) {
@@ -423,5 +427,81 @@ impl QueuePair {
                 || writes_are_watched()
                 || self.sees_all(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::{fs, thread};
+
+    use parking_lot::Mutex;
+    use transom_device::qp::QpNumber;
+    use transom_system::failure::fail;
+
+    use super::*;
+    use crate::device::{Device, Listener, listen};
+    use crate::objects::qp::testing::queue_pair;
+    use crate::testing::alone;
+    use crate::{Adapter, Options};
+
+    /// Hears of states. It takes its time for the first one.
+    struct Slow {
+        has_begun: AtomicBool,
+        begins: Sender<()>,
+        goes_on: Mutex<Receiver<()>>,
+        heard: Mutex<Vec<QpState>>,
+    }
+
+    impl Listener for Slow {
+        fn lets_in(&self, _: &Device, _: QpNumber, door: &Door) {
+            if !self.has_begun.swap(true, SeqCst) {
+                self.begins.send(()).expect("the test waits");
+                self.goes_on.lock().recv().expect("the test goes on");
+            }
+            self.heard.lock().push(door.gate.state);
+        }
+    }
+
+    /// The device fails while somebody is still told of the state before.
+    ///
+    /// Rules: EXP-02
+    #[test]
+    fn the_last_state_that_is_told_is_the_state_that_is() {
+        if !alone(concat!(
+            "objects::qp::attributes::tests::",
+            "the_last_state_that_is_told_is_the_state_that_is"
+        )) {
+            return;
+        }
+        let adapter = Adapter::open(Options::default()).expect("a device opens");
+        let qp = queue_pair(&adapter, Service::Rc, 0);
+        let ((begins, has_begun), (lets_go, goes_on)) = (mpsc::channel(), mpsc::channel());
+        let goes_on = Mutex::new(goes_on);
+        let slow =
+            Slow { has_begun: AtomicBool::new(false), begins, goes_on, heard: Mutex::default() };
+        let slow: &'static Slow = Box::leak(Box::new(slow));
+        listen(slow);
+        thread::scope(|scope| {
+            scope.spawn(|| qp.tell_door(None));
+            has_begun.recv().expect("it is told");
+            let (says, id) = mpsc::channel();
+            let fails = scope.spawn(move || {
+                says.send(rustix::thread::gettid().as_raw_nonzero()).expect("the test waits");
+                fail();
+            });
+            let stat = format!("/proc/self/task/{}/stat", id.recv().expect("it runs"));
+            let is_asleep = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "));
+            // It has told, or waits for its turn.
+            while qp.summary().gate().state != QpState::Error
+                || !(fails.is_finished() || is_asleep() || !slow.heard.lock().is_empty())
+            {
+                thread::yield_now();
+            }
+            lets_go.send(()).expect("it waits");
+        });
+        let heard = slow.heard.lock();
+        assert_eq!((heard.first(), heard.last()), (Some(&QpState::Rts), Some(&QpState::Error)));
     }
 }

@@ -110,6 +110,7 @@ impl QueuePair {
             begun: Begun::default(),
             traffic: device.process().place(place),
             mtu_shift: AtomicU8::new(MAX_DATAGRAM.trailing_zeros() as u8),
+            tells: Mutex::new(()),
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());
