@@ -14,6 +14,9 @@ use crate::touched::Touched;
 /// How many cells there are at most. When they are full, regions and windows that are closed share one for each call.
 pub const ROOM: usize = 2048;
 
+/// How many cells anything that is told takes at most.
+const AT_ONCE: usize = 2;
+
 /// How many queue pairs are kept that let peers in or did.
 const PAIRS: usize = 512;
 
@@ -67,6 +70,8 @@ pub struct Audit {
     openings: HashMap<(u64, u32), (Opening, usize)>,
     opened: u64,
     cells: Vec<Cell>,
+    /// How many there is room for now.
+    room: usize,
     free: Vec<usize>,
     /// The cells of what is closed, the oldest first.
     closed: VecDeque<usize>,
@@ -87,6 +92,7 @@ impl Audit {
             openings: HashMap::new(),
             opened: 0,
             cells: vec![Cell::Empty],
+            room: ROOM,
             free: Vec::new(),
             closed: VecDeque::new(),
             shut: VecDeque::new(),
@@ -96,6 +102,17 @@ impl Audit {
         };
         audit.put(0, Cell::Process(audit.process));
         audit
+    }
+
+    /// From now on there is room for so many cells. Unless this is called, for [`ROOM`].
+    pub fn gets_room(&mut self, cells: usize) {
+        self.room = cells.min(ROOM);
+    }
+
+    /// Whether what is told next may find no cell, and there could be more.
+    pub fn needs_room(&self) -> bool {
+        let left = self.room.saturating_sub(self.cells.len());
+        self.room < ROOM && left + self.free.len() < AT_ONCE
     }
 
     /// The cells that have changed since the last call, each with its index.
@@ -277,7 +294,7 @@ impl Audit {
         if let Some(cell) = self.free.pop() {
             return Some(cell);
         }
-        if self.cells.len() < ROOM {
+        if self.cells.len() < self.room {
             self.cells.push(Cell::Empty);
             return Some(self.cells.len() - 1);
         }

@@ -14,6 +14,7 @@ mod room;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use std::time::Duration;
 
@@ -53,8 +54,8 @@ const BINDS: usize = 1 << 16;
 /// The account of this process, and its files.
 struct Auditor {
     account: Mutex<Account>,
-    /// The process that it belongs to.
-    owner: Owner,
+    /// A mistake in the account itself has ended it.
+    has_stopped: AtomicBool,
 }
 
 struct Account {
@@ -67,40 +68,61 @@ struct Account {
     binds: HashMap<u32, Call>,
 }
 
-/// Null if this process has no account, or has opened no device. The auditor is never freed.
-static AUDITOR: AtomicPtr<Auditor> = AtomicPtr::new(null_mut());
+/// Where the account of a process is.
+struct Place {
+    /// The process that it belongs to.
+    owner: Owner,
+    /// The auditor, once an account was begun. `None` if it could not begin.
+    auditor: OnceLock<Option<Auditor>>,
+}
 
-/// Held by the thread that begins the account.
-static BEGINS: Mutex<()> = Mutex::new(());
+/// Null if this process has no account, or has opened no device. The place is never freed.
+static PLACE: AtomicPtr<Place> = AtomicPtr::new(null_mut());
 
-/// The account could not begin, or a mistake in the account itself has ended it.
-static HAS_STOPPED: AtomicBool = AtomicBool::new(false);
+impl Place {
+    /// That of this process, if it has one. A forked child finds its parent's here, in which a thread that the child
+    /// does not have may be beginning an account. So a child makes a place of its own.
+    #[inline]
+    fn known() -> Option<&'static Self> {
+        // SAFETY: null, or a box that was leaked.
+        unsafe { PLACE.load(Acquire).as_ref() }.filter(|place| !place.owner.is_another())
+    }
+
+    /// That of this process.
+    fn own() -> &'static Self {
+        loop {
+            let there = PLACE.load(Acquire);
+            if let Some(place) = Self::known() {
+                return place;
+            }
+            let place = Box::new(Self { owner: Owner::this(), auditor: OnceLock::new() });
+            let place = Box::into_raw(place);
+            if PLACE.compare_exchange(there, place, AcqRel, Acquire).is_err() {
+                // SAFETY: it is of this call, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(place) });
+            }
+        }
+    }
+}
 
 /// The auditor, in a process with an account. In a forked child there is none until it opens a device.
 #[inline]
 fn on() -> Option<&'static Auditor> {
-    // SAFETY: null, or a box that was leaked.
-    unsafe { AUDITOR.load(Acquire).as_ref() }.filter(|auditor| !auditor.owner.is_another())
+    Place::known()?.auditor.get()?.as_ref()
 }
 
 /// Begins the account of this process, if `transom exposure` runs it. Called when it opens a device.
 pub(crate) fn begin() {
-    if HAS_STOPPED.load(Acquire) || on().is_some() {
-        return;
-    }
     let Some(directory) = EXPOSURE.text() else { return };
-    // An account has files, so only one thread makes it.
-    let _begins = BEGINS.lock();
-    if HAS_STOPPED.load(Acquire) || on().is_some() {
-        return;
+    // An account has files, so only one thread makes it, and the others wait for it.
+    let auditor = Place::own().auditor.get_or_init(|| {
+        let begun = caught_aside(|| Auditor::of(directory.as_ref()));
+        begun.ok().flatten()
+    });
+    if auditor.is_some() {
+        listen(&Hears);
+        watch_refusals(refused);
     }
-    let Ok(Some(auditor)) = caught_aside(|| Auditor::of(directory.as_ref())) else {
-        HAS_STOPPED.store(true, Release);
-        return;
-    };
-    AUDITOR.store(Box::into_raw(Box::new(auditor)), Release);
-    listen(&Hears);
-    watch_refusals(refused);
 }
 
 /// Something is refused.
@@ -138,10 +160,11 @@ impl Auditor {
                 return None;
             }
         };
-        let audit = Audit::begin(clock::steady());
+        let mut audit = Audit::begin(clock::steady());
+        audit.gets_room(room.cells());
         let (sites, binds) = (HashMap::new(), HashMap::new());
         let account = Mutex::new(Account { audit, room, records, sites, binds });
-        let auditor = Self { account, owner: Owner::this() };
+        let auditor = Self { account, has_stopped: AtomicBool::new(false) };
         auditor.tell(|_| ());
         Some(auditor)
     }
@@ -149,7 +172,7 @@ impl Auditor {
     /// Tells the account something, and writes the cells that change. If it panics, by a mistake in the account itself,
     /// the account of this process ends, and the program goes on.
     fn tell(&self, what: impl FnOnce(&mut Account)) {
-        if !HAS_STOPPED.load(Acquire) {
+        if !self.has_stopped.load(Acquire) {
             self.tell_locked(self.account.lock(), what);
         }
     }
@@ -158,7 +181,7 @@ impl Auditor {
     /// account something. Then the account does not say when it ended.
     fn end(&self) {
         if let Some(account) = self.account.try_lock_for(PATIENCE)
-            && !HAS_STOPPED.load(Acquire)
+            && !self.has_stopped.load(Acquire)
         {
             self.tell_locked(account, |account| account.audit.end(clock::steady()));
         }
@@ -167,11 +190,12 @@ impl Auditor {
     fn tell_locked(&self, mut account: MutexGuard<'_, Account>, what: impl FnOnce(&mut Account)) {
         let told = caught_aside(move || {
             let account = &mut *account;
+            account.make_room();
             what(account);
             account.audit.changed().for_each(|(at, words)| account.room.write(at, &words));
         });
         if let Err(says) = told {
-            HAS_STOPPED.store(true, Release);
+            self.has_stopped.store(true, Release);
             let record = Record::Stopped { says }.to_string();
             // A write is a cancellation point.
             uncancelled(|| _ = self.account.lock().records.append(&record));
@@ -191,6 +215,13 @@ impl Auditor {
 }
 
 impl Account {
+    /// Sees to it that what comes next has room, if the disk has some.
+    fn make_room(&mut self) {
+        if self.audit.needs_room() && self.room.grow() {
+            self.audit.gets_room(self.room.cells());
+        }
+    }
+
     /// The number of a call site. Zero if there is no room.
     fn site(&mut self, call: &Call, what: &str) -> u32 {
         if let Some(number) = self.sites.get(call) {
@@ -343,6 +374,42 @@ mod tests {
         auditor.end();
         drop(tells);
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// What the parent's thread has begun, nobody ends in the child.
+    ///
+    /// Rule: EXP-07
+    #[test]
+    fn a_child_that_is_forked_while_an_account_begins_begins_its_own() {
+        let (begins, has_begun) = std::sync::mpsc::channel();
+        let (ends, may_end) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            Place::own().auditor.get_or_init(|| {
+                begins.send(()).unwrap();
+                may_end.recv().unwrap();
+                None
+            });
+        });
+        has_begun.recv().unwrap();
+        // SAFETY: the child takes memory, which the C library lets it do, and makes system calls.
+        let child = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                // If it waits for the thread, this ends it.
+                libc::alarm(10);
+                let is_new = Place::known().is_none();
+                let begins = Place::own().auditor.get_or_init(|| None).is_none();
+                libc::_exit(if is_new && begins { 7 } else { 1 });
+            }
+            child
+        };
+        let mut status = 0;
+        // SAFETY: the status is this test's own.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        ends.send(()).unwrap();
+        thread.join().unwrap();
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+        assert!(on().is_none(), "it could not begin");
     }
 
     /// Rule: EXP-10

@@ -179,6 +179,28 @@ fn what_has_no_room_is_left_out_and_counted() {
     assert_eq!(kept.account(40).process.openings_left_out, 102, "there is room again");
 }
 
+/// Rule: EXP-05
+#[test]
+fn a_disk_without_room_is_as_an_account_without_room() {
+    let (mut audit, mut kept) = (Audit::begin(0), Kept::default());
+    // The process, its reach and two regions.
+    audit.gets_room(4);
+    for (slot, needs_room) in [(0, true), (1, true), (2, true), (3, true)] {
+        audit.opens(&region(slot, 10), 0);
+        assert_eq!(audit.needs_room(), needs_room, "{slot}");
+    }
+    kept.take(&mut audit);
+    assert_eq!((kept.0.len(), kept.account(10).process.openings_left_out), (4, 2));
+    audit.gets_room(64);
+    assert!(!audit.needs_room());
+    audit.opens(&region(4, 10), 0);
+    kept.take(&mut audit);
+    assert_eq!((kept.0.len(), kept.account(10).process.openings_left_out), (5, 2));
+    audit.gets_room(ROOM);
+    (5..2 * ROOM as u32).for_each(|slot| audit.opens(&region(slot, 10), 0));
+    assert!(!audit.needs_room(), "there cannot be more");
+}
+
 /// Connections come and go. The newest stay in the account.
 /// Rule: EXP-05
 #[test]

@@ -69,13 +69,15 @@ static LISTENERS: [OnceLock<(TypeId, &'static dyn Listener)>; 2] = [const { Once
 pub fn listen<L: Listener + 'static>(listener: &'static L) {
     let this = TypeId::of::<L>();
     let is_there = LISTENERS.iter().any(|place| {
-        let (who, _) = place.get_or_init(|| {
-            tools::turn_on(Tool::Listener);
-            (this, listener)
-        });
+        let (who, _) = place.get_or_init(|| (this, listener));
         *who == this
     });
     debug_assert!(is_there, "there is no place for a third listener");
+    // Not while the place is being taken: a fork waits for nobody there, and has threads that turn tools on wait. Nor
+    // only by who takes it: a child that is forked just then finds it taken.
+    if !tools::is_on(Tool::Listener) {
+        tools::turn_on(Tool::Listener);
+    }
 }
 
 /// All listeners. If there is none, that costs a look at one word.
