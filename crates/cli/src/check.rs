@@ -40,7 +40,7 @@ use crate::explain::OfProgram;
 use crate::failure::{Failure, Result};
 use crate::layout::{self, Page};
 use crate::lines::{JsonArgs, Lines, cannot_write, create};
-use crate::run::{Ended, Program, ProgramArgs, tell_of_freed_memory, unless_failed};
+use crate::run::{Ended, Program, ProgramArgs, conclude, tell_of_freed_memory};
 use crate::wanted;
 use choice::ChoiceArgs;
 pub(crate) use choice::{Choice, SuppressionsArgs};
@@ -222,12 +222,13 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
         }
     }
     drop((directory, explained));
-    let findings = unless_failed(status, reported)?;
-    let count = findings.with(Gravity::Finding).count();
-    match own_status(count, findings.opened, args) {
-        Some((status, message)) => Err(Failure::with_status(status, message)),
-        None => Ok(()),
-    }
+    conclude(status, reported, reports.written(), |findings| {
+        let count = findings.with(Gravity::Finding).count();
+        match own_status(count, findings.opened, args) {
+            Some((status, message)) => Err(Failure::with_status(status, message)),
+            None => Ok(()),
+        }
+    })
 }
 
 /// A finding as people read it.
@@ -302,7 +303,8 @@ impl<'a> Reports<'a> {
     /// Reports the findings since the last time.
     fn follow(&mut self, directory: &Directory) -> Result {
         let findings = self.read(directory)?;
-        self.tell_new(&findings)
+        self.tell_new(&findings);
+        Ok(())
     }
 
     fn read(&mut self, directory: &Directory) -> Result<Findings> {
@@ -313,18 +315,17 @@ impl<'a> Reports<'a> {
         Ok(Findings::of(files, &self.choice, &mut self.symbols))
     }
 
-    fn tell_new(&mut self, findings: &Findings) -> Result {
+    fn tell_new(&mut self, findings: &Findings) {
         for found in &findings.all {
             if self.told.insert(found.identity().to_owned()) {
-                self.tell(found)?;
+                self.tell(found);
             }
         }
-        Ok(())
     }
 
-    fn tell(&mut self, found: &Found) -> Result {
+    fn tell(&mut self, found: &Found) {
         if let Some(out) = &mut self.json {
-            out.write(|out| json::print(out, found))?;
+            out.write_on(|out| json::print(out, found));
         }
         // If standard error cannot be written, there is no other place to report it.
         if self.args.json.leaves_a_report() && found.gravity == Gravity::Finding {
@@ -334,7 +335,6 @@ impl<'a> Reports<'a> {
             let annotation = github::annotation(found, &github::workspace());
             let _ = writeln!(io::stderr(), "{annotation}");
         }
-        Ok(())
     }
 
     /// Reports the remaining findings when the program has ended.
@@ -344,9 +344,9 @@ impl<'a> Reports<'a> {
             // The program's output comes before.
             let _ = writeln!(layout::stderr().to);
         }
-        self.tell_new(&findings)?;
+        self.tell_new(&findings);
         if let Some(out) = &mut self.json {
-            out.write(|out| json::print_summary(out, &findings))?;
+            out.write_on(|out| json::print_summary(out, &findings));
         }
         if self.args.json.leaves_a_report() {
             let mut out = layout::stderr();
@@ -361,6 +361,11 @@ impl<'a> Reports<'a> {
             self.write_junit(file, &findings)?;
         }
         Ok(findings)
+    }
+
+    /// Whether the lines for programs could be written.
+    fn written(self) -> Result {
+        self.json.map_or(Ok(()), Lines::written)
     }
 
     fn write_junit(&mut self, path: &Path, findings: &Findings) -> Result {

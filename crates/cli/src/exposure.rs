@@ -6,12 +6,14 @@
 //! | module | holds |
 //! |---|---|
 //! | `accounts` | the accounts, from their files |
+//! | `ends` | when the processes ended |
 //! | `peers` | who a queue pair lets in |
 //! | `people`, `json`, `html` | the reports |
 //! | `picture`, `scale` | the picture in the page |
 //! | `words` | amounts in words |
 
 mod accounts;
+mod ends;
 mod html;
 mod json;
 mod peers;
@@ -21,6 +23,7 @@ mod scale;
 mod words;
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -36,8 +39,9 @@ use crate::check::symbols::Symbols;
 use crate::failure::{Failure, Result};
 use crate::layout;
 use crate::lines::{JsonArgs, Lines, cannot_write, create};
-use crate::run::{Program, ProgramArgs, unless_failed};
+use crate::run::{Program, ProgramArgs, conclude};
 use crate::sentence::counted;
+use ends::Ends;
 use people::People;
 pub(crate) use people::sentence;
 
@@ -61,7 +65,7 @@ messages, so it runs slower.
 Exit status:
   66   more was unused than --max-unused allows, and the program itself succeeded
   1    --require, and no process opened a device; --require or --max-unused, and an account could not begin
-       or ended early; or a report could not be written
+       or ended early; --max-unused, and regions or windows are left out; or a report could not be written
   2    the command line or a variable is wrong
   126  the program exists, but cannot be run
   127  there is no such program
@@ -175,17 +179,34 @@ pub(crate) fn run(args: &ExposureArgs) -> Result {
         Failure::new(format_args!("there is no place for what the program opens: {problem}"))
     })?;
     program.command.env(EXPOSURE.name, directory.path());
-    let status = program.wait(None, &mut || ())?;
-    let accounts = accounts::read(directory.path(), clock::steady());
+    let mut ends = Ends::of(&directory).inspect_err(|problem| {
+        layout::warn(format_args!(
+            "what a process that is killed has open counts as open until the program ends: {problem}"
+        ));
+    });
+    let status = match &mut ends {
+        Ok(ends) => ends.during(|end, look| program.wait(Some(end), look))?,
+        Err(_) => program.wait(None, &mut || ())?,
+    };
+    let now = clock::steady();
+    let end_of = |cells: &OsStr| ends.as_ref().ok()?.of_cells(cells);
+    let accounts = accounts::read(directory.path(), |cells| end_of(cells).unwrap_or(now));
     drop(directory);
-    let reported = accounts
-        .map_err(|error| Failure::new(format_args!("cannot read what was open: {error}")))
-        .and_then(|accounts| report(args, json, &accounts).map(|sums| (accounts, sums)));
-    let (accounts, sums) = unless_failed(status, reported)?;
-    match own_failure(args, &accounts, &sums) {
-        Some((status, message)) => Err(Failure::with_status(status, message)),
-        None => Ok(()),
-    }
+    let (reported, written) = match accounts {
+        Ok(accounts) => {
+            let (sums, written) = report(args, json, &accounts);
+            (Ok((accounts, sums)), written)
+        }
+        Err(error) => {
+            (Err(Failure::new(format_args!("cannot read what was open: {error}"))), Ok(()))
+        }
+    };
+    conclude(status, reported, written, |(accounts, sums)| {
+        match own_failure(args, &accounts, &sums) {
+            Some((status, message)) => Err(Failure::with_status(status, message)),
+            None => Ok(()),
+        }
+    })
 }
 
 /// How this command fails although the program has succeeded.
@@ -195,6 +216,10 @@ fn own_failure(args: &ExposureArgs, accounts: &[Account], sums: &Sums) -> Option
     let first = accounts.iter().find_map(|account| Some((account, incomplete(account)?)));
     if let Some((account, why)) = first.filter(|_| asks) {
         return Some((1, format!("the account of {} {why}", peers::process(account))));
+    }
+    let first = accounts.iter().find_map(|account| Some((account, left_out(account)?)));
+    if let (Some((account, why)), Some(_)) = (first, args.max_unused) {
+        return Some((1, format!("{} {why}", peers::process(account))));
     }
     match args.max_unused {
         _ if args.require && accounts.is_empty() => Some((1, UNOPENED.to_owned())),
@@ -206,33 +231,36 @@ fn own_failure(args: &ExposureArgs, accounts: &[Account], sums: &Sums) -> Option
     }
 }
 
-/// Reports to programs and people. The sums of all that was open.
-fn report(args: &ExposureArgs, json: Option<Lines>, accounts: &[Account]) -> Result<Sums> {
+/// Reports to programs and people. The sums of all that was open, and whether all could be written.
+fn report(args: &ExposureArgs, json: Option<Lines>, accounts: &[Account]) -> (Sums, Result) {
     let names = Names::of(accounts);
     let mut sums = Sums::default();
     accounts.iter().for_each(|account| sums.and(&account.sums()));
-    if let Some(mut out) = json {
+    let lines = json.map_or(Ok(()), |mut out| {
         let clock = json::Clock { began: clock::wall().saturating_sub(clock::steady()) };
         for account in accounts {
-            out.write(|out| json::print(out, account, accounts, &names, clock))?;
+            out.write_on(|out| json::print(out, account, accounts, &names, clock));
         }
-        out.write(|out| json::print_summary(out, accounts, &sums, clock))?;
-    }
-    if let Some(path) = &args.html {
+        out.write_on(|out| json::print_summary(out, accounts, &sums, clock));
+        out.written()
+    });
+    let page = args.html.as_ref().map_or(Ok(()), |path| {
         let page = html::page(accounts, &groups(accounts), &names, &sums).map_err(Failure::new)?;
         let written = create(path)?.write_all(page.as_bytes());
-        written.map_err(|error| cannot_write(path, &error))?;
-    }
+        written.map_err(|error| cannot_write(path, &error))
+    });
     if args.json.leaves_a_report() {
         // If standard error cannot be written, there is no other place to report it.
         let _ = tell(accounts, &names, &sums);
     }
-    Ok(sums)
+    // A reader that has seen enough is no failure, so that of the page comes first.
+    (sums, page.and(lines))
 }
 
 /// The accounts in a directory, for `transom demo`.
 pub(crate) fn account_of(directory: &Directory) -> Result<Vec<Account>> {
-    accounts::read(directory.path(), clock::steady()).map_err(Failure::new)
+    let now = clock::steady();
+    accounts::read(directory.path(), |_| now).map_err(Failure::new)
 }
 
 /// Why an account does not have all that its process opened.
@@ -246,6 +274,16 @@ fn incomplete(account: &Account) -> Option<String> {
         }
         (None, _) => None,
     }
+}
+
+/// That an account has something of its process in no line.
+fn left_out(account: &Account) -> Option<String> {
+    let left_out = account.process.openings_left_out;
+    (left_out > 0).then(|| {
+        format!(
+            "had more open at once than there is room for: {left_out} regions and windows are left out"
+        )
+    })
 }
 
 fn tell(accounts: &[Account], names: &Names, sums: &Sums) -> io::Result<()> {
@@ -268,12 +306,8 @@ fn tell(accounts: &[Account], names: &Names, sums: &Sums) -> io::Result<()> {
                 "transom exposure: {accesses} refused in {process}: `transom explain` says why."
             ))?;
         }
-        let left_out = account.process.openings_left_out;
-        if left_out > 0 {
-            out.text(format_args!(
-                "transom exposure: {process} had more open at once than there is room for: \
-                 {left_out} regions and windows are left out."
-            ))?;
+        if let Some(why) = left_out(account) {
+            out.text(format_args!("transom exposure: {process} {why}."))?;
         }
         let left_out = account.process.pairs_left_out;
         if left_out > 0 {

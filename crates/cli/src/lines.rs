@@ -27,7 +27,7 @@ impl JsonArgs {
                 None => Box::new(io::stdout()),
                 Some(file) => Box::new(create(file)?),
             };
-            Ok(Lines { to, file: file.clone() })
+            Ok(Lines { to, file: file.clone(), failed: None })
         };
         self.json.as_ref().map(begin).transpose()
     }
@@ -38,6 +38,8 @@ pub(crate) struct Lines {
     to: Box<dyn Write + Send>,
     /// `None` is standard output.
     file: Option<PathBuf>,
+    /// Why no more is written.
+    failed: Option<Failure>,
 }
 
 impl Lines {
@@ -46,6 +48,19 @@ impl Lines {
             Some(file) => cannot_write(file, &error),
             None => error.into(),
         })
+    }
+
+    /// Writes as long as that succeeds. For a command that has more to do than to write, and a verdict:
+    /// [`Lines::written`] says at its end what failed.
+    pub(crate) fn write_on(&mut self, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+        if self.failed.is_none() {
+            self.failed = self.write(print).err();
+        }
+    }
+
+    /// Whether everything was written.
+    pub(crate) fn written(self) -> Result {
+        self.failed.map_or(Ok(()), Err)
     }
 }
 

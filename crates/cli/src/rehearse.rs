@@ -170,15 +170,15 @@ pub(crate) fn run(args: &RehearseArgs) -> Result {
     let mut tally = Tally::default();
     let failed = rehearse(args, &mut stage, &mut reports, &mut tally)?;
     let signal = stage.stopped();
-    let reported = reports.end(&tally, failed, signal);
+    reports.end(&tally, failed, signal);
     // This process may end without dropping anything.
-    drop((stage, reports));
+    let written = reports.written();
+    drop(stage);
     if let Some(signal) = signal {
         end_like(ExitStatus::from_raw(signal));
     }
-    reported?;
     // The report has said everything.
-    if failed { Err(Failure::with_status(FAILED, "")) } else { Ok(()) }
+    if failed { Err(Failure::with_status(FAILED, "")) } else { written }
 }
 
 /// Runs the program by plan after plan. Whether a run has failed.
@@ -200,7 +200,7 @@ fn rehearse(
         reports.progress.doing(format!("run {} (seed {})", tally.runs() + 1, plan.seed));
         let Some(trial) = stage.run(&plan)? else { break };
         tally.add(&trial, &plan);
-        reports.run(&plan, &trial)?;
+        reports.run(&plan, &trial);
         if trial.outcome.is_failure() {
             tell(args, stage, reports, &plan, &trial)?;
             return Ok(true);
@@ -233,7 +233,7 @@ fn prepare(args: &RehearseArgs, signals: Signals) -> Result<Stage> {
 fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
     reports.progress.doing("a run without provocations");
     let Some(quiet) = stage.run(&Plan::quiet())? else { return Ok(()) };
-    reports.run(&Plan::quiet(), &quiet)?;
+    reports.run(&Plan::quiet(), &quiet);
     if quiet.programs.is_empty() {
         return Err(Failure::new(
             "no process opened a device, so there is nothing to rehearse. Does the program find a \
@@ -243,7 +243,7 @@ fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
     if !quiet.outcome.is_failure() {
         return Ok(());
     }
-    reports.progress.aside(|| people::run(&mut layout::stderr(), &quiet))?;
+    let _ = reports.progress.aside(|| people::run(&mut layout::stderr(), &quiet));
     Err(Failure::new(format_args!(
         "without any provocation {}; mend that first, by `transom check`. --suppressions hides \
          findings that are known",
@@ -259,7 +259,7 @@ fn tell(
     plan: &Plan,
     trial: &Trial,
 ) -> Result {
-    reports.failing(plan, trial)?;
+    reports.failing(plan, trial);
     let cut = match (&plan.places, plan.profile) {
         (Some(_), _) => None,
         (None, Some(profile)) if plan.kinds.is_empty() => {
@@ -269,7 +269,8 @@ fn tell(
         (None, _) => Some(Cutter::begin(stage, plan, trial, &reports.progress).run()?),
     };
     let again = again(args, plan, cut.as_ref().map(|cut| &cut.least));
-    reports.failed(plan, trial, cut.as_ref(), &again)
+    reports.failed(plan, trial, cut.as_ref(), &again);
+    Ok(())
 }
 
 /// The reports for the user, and their outputs.
@@ -285,39 +286,46 @@ impl<'a> Reports<'a> {
         Ok(Self { args, json: args.json.begin()?, progress: Progress::timed() })
     }
 
-    fn for_programs(&mut self, print: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Result {
-        let Some(out) = &mut self.json else { return Ok(()) };
-        self.progress.aside(|| out.write(print))
+    fn for_programs(&mut self, print: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) {
+        // What is found counts, though nobody reads all of it.
+        if let Some(out) = &mut self.json {
+            self.progress.aside(|| out.write_on(print));
+        }
+    }
+
+    /// Whether the lines for programs could be written.
+    fn written(self) -> Result {
+        self.json.map_or(Ok(()), Lines::written)
     }
 
     fn for_people(
         &self,
         print: impl FnOnce(&mut layout::Page<anstream::Stderr>) -> io::Result<()>,
-    ) -> Result {
+    ) {
         if self.args.json.leaves_a_report() {
-            self.progress.aside(|| print(&mut layout::stderr()))?;
+            // If standard error cannot be written, there is no other place to report it.
+            let _ = self.progress.aside(|| print(&mut layout::stderr()));
         }
-        Ok(())
     }
 
-    fn run(&mut self, plan: &Plan, trial: &Trial) -> Result {
+    fn run(&mut self, plan: &Plan, trial: &Trial) {
         self.for_programs(|out| json::run(out, plan, trial))
     }
 
     /// A run has failed, and is going to be cut down.
-    fn failing(&self, plan: &Plan, trial: &Trial) -> Result {
-        self.for_people(|out| people::failing(out, plan, trial))
+    fn failing(&self, plan: &Plan, trial: &Trial) {
+        self.for_people(|out| people::failing(out, plan, trial));
     }
 
-    fn failed(&mut self, plan: &Plan, trial: &Trial, cut: Option<&Cut>, again: &str) -> Result {
-        self.for_people(|out| people::least(out, cut, again))?;
-        self.for_programs(|out| json::failure(out, plan, trial, cut, again))
+    fn failed(&mut self, plan: &Plan, trial: &Trial, cut: Option<&Cut>, again: &str) {
+        self.for_people(|out| people::least(out, cut, again));
+        self.for_programs(|out| json::failure(out, plan, trial, cut, again));
     }
 
-    fn end(&mut self, tally: &Tally, failed: bool, signal: Option<i32>) -> Result {
+    fn end(&mut self, tally: &Tally, failed: bool, signal: Option<i32>) {
         let plan = self.args.plan(0);
-        self.for_people(|out| people::end(out, tally, &plan, failed, signal))?;
-        self.for_programs(|out| json::end(out, tally, &plan, failed, signal))
+        self.for_people(|out| people::end(out, tally, &plan, failed, signal));
+        self.for_programs(|out| json::end(out, tally, &plan, failed, signal));
     }
 }
 

@@ -25,7 +25,7 @@ use crate::shell::{option, quoted};
 pub(crate) use explained::Ended;
 use live::LiveFiles;
 use parent::Signals;
-pub(crate) use parent::{end_like, unless_failed};
+pub(crate) use parent::{conclude, end_like};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -50,7 +50,7 @@ use crate::clock::parse_duration;
 use crate::failure::{Failure, Result};
 use crate::layout;
 use crate::lines::JsonArgs;
-use crate::run::{Program, ProgramArgs, unless_failed};
+use crate::run::{Program, ProgramArgs, conclude};
 use crate::sentence::counted;
 use crate::signals::Signals;
 use anomalies::{Folder, Recorder};
@@ -214,7 +214,7 @@ fn run_program(args: &TraceArgs, registry: &'static Registry, mut program: Progr
         (status, joined(following))
     });
     let status = status?;
-    unless_failed(status, recorded)
+    conclude(status, recorded, Ok(()), Ok)
 }
 
 /// What is made of the events.

@@ -88,6 +88,15 @@ pub(crate) fn tell_what_is_built(command: &mut Command) {
     }
 }
 
+/// Runs a command whose standard output nobody reads: its exit status, if it was not killed, and its complaints.
+pub fn unread(command: &mut Command) -> (Option<i32>, String) {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = command.spawn().expect("the command");
+    drop(running.stdout.take());
+    let output = running.wait_with_output().expect("it ends");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
 /// The parts of ours that can be built and run.
 #[derive(Clone, Copy, Debug)]
 pub enum Built<'a> {

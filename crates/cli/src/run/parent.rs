@@ -142,13 +142,19 @@ pub(super) fn is_first() -> bool {
     unsafe { libc::getpid() == 1 }
 }
 
-/// What a command found, when its program has ended. If the program has failed, this ends as it has, whatever the
-/// command found; a failure of the command's own is still told.
-pub(crate) fn unless_failed<T>(status: ExitStatus, found: Result<T>) -> Result<T> {
+/// How a command ends whose program has ended. If the program has failed, this ends as it has, whatever the command
+/// found; a failure of the command's own is still told. Otherwise the verdict comes first, and then whether the reports
+/// could be written: a reader that has seen enough changes no verdict.
+pub(crate) fn conclude<T>(
+    status: ExitStatus,
+    found: Result<T>,
+    written: Result,
+    verdict: impl FnOnce(T) -> Result,
+) -> Result {
     if status.success() {
-        return found;
+        return found.and_then(verdict).and(written);
     }
-    if let Err(failure) = found {
+    for failure in found.err().into_iter().chain(written.err()) {
         let _ = failure.report();
     }
     end_like(status)

@@ -2,7 +2,9 @@
  * Programs of known traffic, for the account of what they open to peers. Each says when it did what: a name, and the
  * nanoseconds of the steady clock before and after.
  */
+#include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -244,6 +246,24 @@ static void killed(void)
 	DO("killed", kill(getpid(), SIGKILL));
 }
 
+/* A program ends at once while its memory is open. If a pipe is named, a child lives on until somebody writes there. */
+static void leaves(void)
+{
+	pair = pair_of(IBV_QPT_RC);
+	if (getenv("STAYS") && fork() == 0) {
+		open(getenv("STAYS"), O_RDONLY);
+		_exit(0);
+	}
+	_exit(0);
+}
+
+/* A program becomes another one while its memory is open. */
+static void becomes(void)
+{
+	pair = pair_of(IBV_QPT_RC);
+	execl("/proc/self/exe", "exposed", "regions", NULL);
+}
+
 /* A child opens a device of its own, and so does the parent: each has its own account. */
 static void forks(void)
 {
@@ -267,7 +287,8 @@ int main(int arguments, char **words)
 		void (*run)(void);
 	} all[] = {{"regions", regions}, {"doors", doors},   {"moved", moved}, {"refused", refused}, {"large", large},
 		   {"windows", windows},
-		   {"many", many},	 {"crowd", crowd},   {"killed", killed}, {"forks", forks}};
+		   {"many", many},	 {"crowd", crowd},   {"killed", killed}, {"forks", forks},
+		   {"leaves", leaves},	 {"becomes", becomes}};
 
 	CHECK(arguments == 2);
 	for (unsigned i = 0; i < sizeof(all) / sizeof(*all); i++)

@@ -11,7 +11,7 @@ use transom_conformance::c_programs::compile;
 use transom_conformance::checked::Checked;
 use transom_conformance::documents::{Document, root};
 use transom_conformance::processes::Scratch;
-use transom_conformance::programs::{Printed, Running, command};
+use transom_conformance::programs::{Printed, Running, command, unread};
 
 /// How long a compiler, or a checked program, may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -50,6 +50,19 @@ fn a_list_that_leads_back_to_itself_fills_the_queue_as_ever() {
     let program = program.to_str().expect("a path in UTF-8");
     let (_, printed) = check(&[], &[program]);
     assert_eq!(printed.output, "ended\n", "{printed:?}");
+}
+
+/// Rules: CHK-90, CHK-94
+#[test]
+fn a_reader_that_goes_changes_no_verdict() {
+    let scratch = Scratch::new("checked-unread");
+    let file = scratch.path().join("findings.xml");
+    let quiet = format!("{} work-lost wrong > /dev/null", binary());
+    let mut check = Command::new(&command()[0]);
+    check.args(["check", "--json", "--junit"]).arg(&file).args(["--", "sh", "-c", &quiet]);
+    let (status, complaints) = unread(as_users(&mut check));
+    assert_eq!(status, Some(66), "{complaints}");
+    assert!(fs::read_to_string(file).unwrap().contains("work-lost"));
 }
 
 /// Rule: EX-07

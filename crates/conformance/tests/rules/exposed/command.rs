@@ -1,6 +1,7 @@
 //! The command `transom exposure`, on programs of known traffic.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use transom_conformance::documents::root;
 use transom_conformance::exposed::Exposed;
-use transom_conformance::programs::{Printed, Running, command};
+use transom_conformance::programs::{Printed, Running, command, unread};
 use transom_exposure::cell::{CELL, copy_after};
 
 /// How long a program may take.
@@ -18,12 +19,22 @@ static PROGRAM: LazyLock<Exposed> = LazyLock::new(|| Exposed::new(env!("CARGO_TA
 
 /// Runs what comes behind the options; the exit status, if it was not killed, and what was printed.
 fn exposure(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
+    let (status, printed) = Running::start(&mut line(options, program)).end(LIMIT).unwrap();
+    (status.code(), printed)
+}
+
+fn line(options: &[&str], program: &[&str]) -> Command {
     let [transom, ..] = command();
     let mut exposure = Command::new(transom);
     exposure.arg("exposure").args(options).arg("--").args(program);
     exposure.env("TRANSOM_LIB", transom.parent().expect("a folder"));
-    let (status, printed) = Running::start(&mut exposure).end(LIMIT).unwrap();
-    (status.code(), printed)
+    exposure
+}
+
+/// The lines in a file.
+fn lines_in(file: &Path) -> Vec<Value> {
+    let lines = fs::read_to_string(file).unwrap();
+    lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 fn binary() -> &'static str {
@@ -37,9 +48,7 @@ fn the_lines_tell_what_was_open_where_and_what_would_close_it() {
     let json = format!("--json={}", file.display());
     let (status, printed) = exposure(&[&json], &[binary(), "regions"]);
     assert_eq!(status, Some(0), "{printed:?}");
-    let lines = fs::read_to_string(file).unwrap();
-    let lines: Vec<Value> =
-        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines = lines_in(&file);
     let [used, unused, summary] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!([used, unused, summary].map(|it| &it["type"]), ["opening", "opening", "summary"]);
     assert_eq!((&used["length"], &used["touched_bytes"]), (&"4096".into(), &"120".into()));
@@ -123,6 +132,60 @@ fn too_much_unused_decides_the_exit_status() {
     assert_eq!(exposure(&["--require"], &["true"]).0, Some(1));
     assert_eq!(exposure(&["--require"], &regions).0, Some(0));
     assert_eq!(exposure(&["--max-unused", "110%"], &regions).0, Some(2));
+}
+
+/// What is in no line may be what was open for nothing.
+///
+/// Rule: EXP-09
+#[test]
+fn regions_that_are_left_out_pass_no_test() {
+    let crowd = [binary(), "crowd"];
+    let (status, printed) = exposure(&["--max-unused", "100%"], &crowd);
+    assert_eq!(status, Some(1), "{printed:?}");
+    assert!(printed.complaints.contains("are left out"), "{printed:?}");
+    assert_eq!(exposure(&["--require"], &crowd).0, Some(0));
+}
+
+/// Rule: EXP-09
+#[test]
+fn a_reader_that_goes_changes_no_verdict() {
+    let page = PROGRAM.scratch().join("unread.html");
+    let html = format!("--html={}", page.display());
+    let quiet = |ends: &str| format!("{} regions > /dev/null; {ends}", binary());
+    let options = ["--json", &html, "--max-unused", "90%"];
+    let run = |ends: &str| unread(&mut line(&options, &["sh", "-c", &quiet(ends)]));
+    let (status, complaints) = run("true");
+    assert_eq!(status, Some(66), "{complaints}");
+    assert!(complaints.contains("90 % may be"), "{complaints}");
+    assert!(fs::read_to_string(page).unwrap().contains("<rect class=\"open\""));
+    assert_eq!(run("exit 3").0, Some(3));
+}
+
+/// One ends at once while its memory is open, and leaves a child that lives on. Another one becomes another program.
+///
+/// Rule: EXP-06
+#[test]
+fn what_a_process_has_open_ends_with_it_however_it_ends() {
+    let (file, stays) = (PROGRAM.scratch().join("ends.json"), PROGRAM.scratch().join("stays"));
+    let (json, stays) = (format!("--json={}", file.display()), stays.display());
+    let one = binary();
+    let program = format!(
+        "mkfifo {stays} && {{ STAYS={stays} {one} leaves; {one} regions; echo > {stays}; \
+         {one} becomes; {one} regions; }}"
+    );
+    let (status, printed) = exposure(&[&json], &["sh", "-c", &program]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let lines = lines_in(&file);
+    let number = |line: &Value, name: &str| line[name].as_str().unwrap().parse::<u64>().unwrap();
+    let at_end: Vec<_> = lines.iter().filter(|line| line["at_end"] == true).collect();
+    assert_eq!(at_end.len(), 2, "{lines:#?}");
+    for line in at_end {
+        // The next process begins after the end of this one.
+        let (since, until) = (number(line, "since_ns"), number(line, "until_ns"));
+        let opened = lines.iter().filter(|it| it["type"] == "opening");
+        let next = opened.map(|it| number(it, "since_ns")).filter(|it| *it > since).min();
+        assert!(next.is_some_and(|next| until < next), "{line:#} {next:?}");
+    }
 }
 
 /// Rules: EXP-09, EXP-10

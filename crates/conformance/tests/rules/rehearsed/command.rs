@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use transom_conformance::c_programs::compile;
 use transom_conformance::explained::on_one_line;
 use transom_conformance::processes::Scratch;
-use transom_conformance::programs::{Printed, Running, command};
+use transom_conformance::programs::{Printed, Running, command, unread};
 use transom_rehearse::{Place, Provocation};
 
 /// How long one rehearsal may take. One of 2000 runs takes minutes.
@@ -23,12 +23,16 @@ static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
 
 /// Rehearses what comes behind the options; the exit status, if it was not killed, and what was printed.
 pub(super) fn rehearse(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
+    let (status, printed) = Running::start(&mut line(options, program)).end(LIMIT).unwrap();
+    (status.code(), printed)
+}
+
+fn line(options: &[&str], program: &[&str]) -> Command {
     let [transom, ..] = command();
     let mut rehearse = Command::new(transom);
     rehearse.arg("rehearse").args(options).arg("--").args(program);
     rehearse.env("TRANSOM_LIB", transom.parent().expect("a folder"));
-    let (status, printed) = Running::start(&mut rehearse).end(LIMIT).unwrap();
-    (status.code(), printed)
+    rehearse
 }
 
 /// The wrong form of a program fails by one place of a provocation alone, and again by the command that the report
@@ -109,6 +113,14 @@ fn the_demo_can_be_rehearsed() {
     let demo = [transom.to_str().expect("a path in UTF-8"), "demo"];
     let (status, printed) = rehearse(&["--runs", "0"], &demo);
     assert_eq!(status, Some(0), "{printed:?}");
+}
+
+/// Rule: REH-40
+#[test]
+fn a_reader_that_goes_changes_no_verdict() {
+    let only = ["--json", "--only", Provocation::LateWork.name(), "--runs", "30"];
+    let (status, complaints) = unread(&mut line(&only, &[&PROGRAM.1, "reads-early", "wrong"]));
+    assert_eq!(status, Some(66), "{complaints}");
 }
 
 /// Rules: REH-10, REH-42
