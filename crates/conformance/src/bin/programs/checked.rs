@@ -42,7 +42,7 @@ const SCRIPTS: [(&str, bool); 5] = [
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The findings that are true: the program, the kind, and what the program does.
-const KNOWN: [(&str, Kind, &str); 7] = [
+const KNOWN: [(&str, Kind, &str); 5] = [
     (
         "ibv_srq_pingpong",
         Kind::WorkLost,
@@ -52,11 +52,6 @@ const KNOWN: [(&str, Kind, &str); 7] = [
         "rping",
         Kind::SourceChanged,
         "writes its next message when the answer has come, which says nothing of its own send",
-    ),
-    (
-        "cmtime",
-        Kind::BusyIgnored,
-        "gives all its ids the completion queue of the first, which ends before them",
     ),
     ("fio", Kind::AckedTooMuch, "acknowledges as many events as it has polled completions"),
     (
@@ -68,11 +63,6 @@ const KNOWN: [(&str, Kind, &str); 7] = [
         "python3",
         Kind::ParentsObjects,
         "rdma-core's tests of forks: the child frees its parent's objects when Python ends",
-    ),
-    (
-        "qperf",
-        Kind::BusyIgnored,
-        "deallocates a domain before its region; by rdma_cm its server ends the wrong id's queue pair",
     ),
 ];
 
