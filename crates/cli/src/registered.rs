@@ -19,7 +19,8 @@ fn advice(sharing: Option<Sharing>) -> &'static str {
         Some(Sharing::OtherAllocator) => "the program's own allocator keeps it from being shared",
         Some(Sharing::Sanitizer) => "a sanitizer keeps it from being shared",
         None => {
-            "TRANSOM_MEMORY=private, valgrind, or `ulimit -v` keeps all memory from being shared"
+            "TRANSOM_MEMORY=private, valgrind, `ulimit -v`, or vm.overcommit_memory=2 keeps all memory from being \
+             shared"
         }
     }
 }

@@ -1,28 +1,28 @@
-//! A process that may have no more address space.
+//! A process that may have only so much address space.
 
-use rustix::process::{Resource, Rlimit};
-use transom_system::memory::{Allocation, FILE_BYTES, begin_sharing, is_shared};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use transom_system::memory::{Allocation, SharedMemory, begin_sharing, is_shared};
 
-/// How many bytes of addresses this process has.
-fn addresses() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = status.split_whitespace().next().unwrap().parse().unwrap();
-    pages * transom_system::memory::page_size()
-}
-
-/// Shared memory needs addresses twice, for the program and for the device. Without room for both, all memory is
-/// private.
+/// Shared memory takes addresses for the program, for the device, and for each peer. However many the program may have,
+/// it may want them all.
 #[test]
-fn memory_is_private_where_there_are_too_few_addresses() {
-    let limit = rustix::process::getrlimit(Resource::As);
-    let few = Rlimit { current: Some(addresses() + FILE_BYTES + (64 << 20)), ..limit };
-    rustix::process::setrlimit(Resource::As, few).unwrap();
+fn memory_is_private_where_addresses_are_limited() {
+    let limit = getrlimit(Resource::As);
+    let many = Rlimit { current: Some(1 << 45), ..limit };
+    let limited = |limit| setrlimit(Resource::As, limit).expect("it may be set");
+    limited(many);
     let shared = begin_sharing();
     let memory = Allocation::new(1 << 20).unwrap();
-    rustix::process::setrlimit(Resource::As, limit).unwrap();
-    shared.expect_err("there is no room for it");
+    limited(limit);
+    shared.expect_err("these are the program's own");
     assert!(!is_shared(memory.first().as_ptr() as u64, 8));
-    begin_sharing().expect("there is room now");
+    let descriptor = begin_sharing().expect("there is no limit now");
     let memory = Allocation::new(1 << 20).unwrap();
     assert!(is_shared(memory.first().as_ptr() as u64, 1 << 20));
+    let attach = || SharedMemory::attach(std::process::id(), descriptor);
+    limited(many);
+    let peers = attach();
+    limited(limit);
+    peers.expect_err("these are the program's own");
+    attach().expect("there is no limit now");
 }

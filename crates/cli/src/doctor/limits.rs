@@ -52,14 +52,12 @@ fn locked_memory(limit: Option<u64>) -> Finding {
 
 fn address_space(limit: Option<u64>) -> Option<Finding> {
     let text = format!(
-        "a process may have {} MiB of address space (`ulimit -v`); a device needs some 300 MiB and as much \
-         for each peer, and shared memory {} MiB and {} MiB for each peer",
+        "a process may have {} MiB of address space (`ulimit -v`): there is no shared memory, which needs \
+         {} MiB for each peer; a device needs some 300 MiB and as much for each peer",
         limit? >> 20,
-        (2 * FILE_BYTES) >> 20,
         FILE_BYTES >> 20
     );
-    let fix = "set TRANSOM_MEMORY=private to have no shared memory";
-    Some(Finding::new(State::Note, "address_space", text).fix(fix))
+    Some(Finding::new(State::Note, "address_space", text).fix("`ulimit -v unlimited`"))
 }
 
 fn file_size(limit: Option<u64>) -> Option<Finding> {

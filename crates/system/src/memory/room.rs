@@ -83,17 +83,21 @@ pub(super) fn own_memory() -> Option<&'static Arc<SharedMemory>> {
 ///
 /// # Errors
 ///
-/// The system's error, or that valgrind runs the process.
+/// The system's error, or why touching such memory could fail.
 pub fn begin_sharing() -> io::Result<u32> {
     static BEGINNING: Mutex<()> = Mutex::new(());
     let _one = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let refused = |why| Err(io::Error::new(io::ErrorKind::Unsupported, why));
     if let Some(room) = own() {
         return Ok(room.memory.descriptor());
     }
     // Before there is a room, so that the offer is not made from within an allocation.
     served::offered();
     if is_under_valgrind() {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "valgrind runs this process"));
+        return refused("valgrind runs this process");
+    }
+    if commits_no_more_than_there_is() {
+        return refused("the kernel refuses memory by SIGBUS (vm.overcommit_memory=2)");
     }
     let memory = SharedMemory::create()?;
     let (mapping, id, descriptor) = (memory.map_again()?, memory.id()?, memory.descriptor());
@@ -111,6 +115,13 @@ pub fn begin_sharing() -> io::Result<u32> {
     });
     OWN.store(Box::into_raw(room), Release);
     Ok(descriptor)
+}
+
+/// Whether the kernel counts each page of a file of memory when it is touched first. If there are too many then, the
+/// process gets SIGBUS. Other memory is counted when it is allocated.
+fn commits_no_more_than_there_is() -> bool {
+    let mode = std::fs::read("/proc/sys/vm/overcommit_memory");
+    mode.is_ok_and(|mode| mode.trim_ascii() == b"2")
 }
 
 /// All rooms that the program may have blocks of, this process's first.

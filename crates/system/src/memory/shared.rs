@@ -10,6 +10,7 @@
 //! A mapping has addresses for all of the file from the start, but is accessible only as far as it was needed. So
 //! `mlockall(2)` does not lock the whole file in memory.
 
+use std::ffi::c_void;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 
 use super::maps::FileId;
 use crate::descriptor;
@@ -52,6 +54,7 @@ impl SharedMemory {
     ///
     /// The system's error: a limit of file sizes or of address space is in the way, or no descriptor is left.
     pub(super) fn create() -> io::Result<Self> {
+        addresses_are_unlimited()?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let low = rustix::fs::memfd_create("transom-shared", flags)?;
         let file = descriptor::high(low);
@@ -64,8 +67,9 @@ impl SharedMemory {
     ///
     /// # Errors
     ///
-    /// The system's error, or that it is no such file.
+    /// The system's error, that it is no such file, or that the address space is limited.
     pub fn attach(pid: u32, descriptor: u32) -> io::Result<Self> {
+        addresses_are_unlimited()?;
         let file = descriptor::of_process(pid, descriptor)?;
         let length = rustix::fs::fstat(&file)?.st_size;
         let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
@@ -149,6 +153,18 @@ impl Drop for SharedMemory {
     }
 }
 
+/// Each mapping of such a file takes 4 GiB of addresses. If the program may only have so many (`ulimit -v`), all of them
+/// are its own.
+fn addresses_are_unlimited() -> io::Result<()> {
+    match getrlimit(Resource::As).current {
+        None => Ok(()),
+        Some(_) => {
+            let why = "the address space is limited (ulimit -v)";
+            Err(io::Error::new(io::ErrorKind::Unsupported, why))
+        }
+    }
+}
+
 /// Whether the accessible pages of a mapping are in a core file. The others never are: the kernel would give memory to
 /// all of the 4 GiB, and write them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -171,27 +187,16 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// A program may have told the kernel to lock all its later mappings (`mlockall(2)`). The kernel refuses one of
-    /// this length then. So this maps one page, unlocks it, and lets it grow to the whole length, unlocked.
     fn new(file: &OwnedFd, dumped: Dumped) -> io::Result<Self> {
-        let (page, length) = (rustix::param::page_size(), FILE_BYTES as usize);
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: fresh mappings where the kernel finds room, which nobody else knows yet.
+        let length = FILE_BYTES as usize;
+        // SAFETY: a fresh mapping in place of one that nobody else knows yet.
         unsafe {
-            let place = aligned_room(length)?;
-            let first = rustix::mm::mmap(null_mut(), page, ProtFlags::empty(), flags, file, 0);
-            let moved = first.and_then(|first| {
-                let _ = rustix::mm::munlock(first, page);
-                let flags = MremapFlags::MAYMOVE;
-                rustix::mm::mremap_fixed(first, page, length, flags, place.as_ptr().cast())
-                    .inspect_err(|_| {
-                        let _ = rustix::mm::munmap(first, page);
-                    })
-            });
+            let place = aligned_room(file, length)?;
             let mapping = Self { first: place, open: AtomicU64::new(0), dumped };
             let advice = [Advice::LinuxDontFork, Advice::LinuxDontDump];
-            let ready = moved.and_then(|moved| {
-                advice.iter().try_for_each(|it| rustix::mm::madvise(moved, length, *it))
+            let mapped = grown(file, length, Some(place));
+            let ready = mapped.and_then(|first| {
+                advice.iter().try_for_each(|it| rustix::mm::madvise(first, length, *it))
             });
             ready.inspect_err(|_| mapping.unmap())?;
             Ok(mapping)
@@ -250,17 +255,48 @@ impl Mapping {
     }
 }
 
+/// A mapping of the file from its beginning on, without any rights: where the kernel finds room, or in place of what is
+/// at `place`.
+///
+/// A program may have told the kernel to lock all its later mappings (`mlockall(2)`). The kernel refuses one of this
+/// length then. So this maps one page, unlocks it, and lets it grow to the whole length, unlocked.
+///
+/// # Safety
+///
+/// Nobody uses what is at `place`.
+unsafe fn grown(
+    file: &OwnedFd,
+    length: usize,
+    place: Option<NonNull<u8>>,
+) -> Result<*mut c_void, Errno> {
+    let page = rustix::param::page_size();
+    let (flags, moves) = (MapFlags::SHARED | MapFlags::NORESERVE, MremapFlags::MAYMOVE);
+    // SAFETY: a fresh mapping, which goes where the kernel finds room, or where the caller says.
+    unsafe {
+        let first = rustix::mm::mmap(null_mut(), page, ProtFlags::empty(), flags, file, 0)?;
+        let _ = rustix::mm::munlock(first, page);
+        let grown = match place {
+            Some(place) => {
+                rustix::mm::mremap_fixed(first, page, length, moves, place.as_ptr().cast())
+            }
+            None => rustix::mm::mremap(first, page, length, moves),
+        };
+        grown.inspect_err(|_| {
+            let _ = rustix::mm::munmap(first, page);
+        })
+    }
+}
+
 /// Addresses for a mapping, which begin where a huge page does, because alignments count from there.
 ///
 /// # Safety
 ///
 /// Nothing uses them until the caller maps something else there.
-unsafe fn aligned_room(length: usize) -> Result<NonNull<u8>, Errno> {
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a fresh mapping, of which both ends are unmapped again.
+unsafe fn aligned_room(file: &OwnedFd, length: usize) -> Result<NonNull<u8>, Errno> {
+    // SAFETY: a fresh mapping, of which both ends are unmapped again. It is a mapping of the file only because that can
+    // be had unlocked.
     unsafe {
-        let found =
-            rustix::mm::mmap_anonymous(null_mut(), length + ALIGNMENT, ProtFlags::empty(), flags)?;
+        let found = grown(file, length + ALIGNMENT, None)?;
         let skip = found.addr().next_multiple_of(ALIGNMENT) - found.addr();
         let place = found.wrapping_byte_add(skip);
         let (end, rest) = (place.wrapping_byte_add(length), ALIGNMENT - skip);

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 
 use offset_allocator::Allocation;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 /// A block, at its first page.
 #[repr(C)]
@@ -146,13 +146,22 @@ struct Zeros<T> {
 unsafe impl<T: Send> Send for Zeros<T> {}
 
 impl<T> Zeros<T> {
+    /// Most of it is never used. As for the file (`shared.rs`), one page is unlocked and grows.
     fn new(count: usize) -> Option<Self> {
         let (rights, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        let length = count * size_of::<T>();
-        // SAFETY: a fresh mapping at an address that the kernel chooses.
-        let first = unsafe { rustix::mm::mmap_anonymous(null_mut(), length, rights, flags) };
-        NonNull::new(first.ok()?.cast()).map(|first| Self { first, count })
+        let (page, length) = (rustix::param::page_size(), count * size_of::<T>());
+        // SAFETY: a fresh mapping, which goes where the kernel finds room.
+        let first = unsafe {
+            let first = rustix::mm::mmap_anonymous(null_mut(), page, rights, flags).ok()?;
+            let _ = rustix::mm::munlock(first, page);
+            let grown = rustix::mm::mremap(first, page, length, MremapFlags::MAYMOVE);
+            if grown.is_err() {
+                let _ = rustix::mm::munmap(first, page);
+            }
+            grown.ok()?
+        };
+        NonNull::new(first.cast()).map(|first| Self { first, count })
     }
 
     fn all(&self) -> &[T] {
