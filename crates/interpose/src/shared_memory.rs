@@ -28,7 +28,7 @@ pub struct Server {
     pub is_shared: unsafe extern "C" fn(*const c_void, usize) -> bool,
     /// Empties the part of a range of pages that is shared memory. Zero, or an errno.
     pub empty: unsafe extern "C" fn(*mut c_void, usize) -> c_int,
-    /// The program is about to change the rights of a range, which may belong to anyone.
+    /// The program is about to change the rights of a range, which may belong to anyone. It takes no lock.
     pub protected: unsafe extern "C" fn(*const c_void, usize),
     /// Must be called before a fork, after all fork handlers of the program.
     pub before_fork: unsafe extern "C" fn(),

@@ -12,7 +12,9 @@
 //! * the device is told which of this memory the program protects ([`protection`]);
 //! * the device's fork handlers run closest to the fork ([`forks`]).
 //!
-//! Programs call these functions from anywhere. So they take no lock and no memory of their own.
+//! Programs call these functions from anywhere. So this library has no lock and takes no memory of its own. The device
+//! has a lock for its blocks, as the C library has for its own. `mprotect` and `madvise`, which handlers of signals may
+//! call, take none.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

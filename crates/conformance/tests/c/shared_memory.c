@@ -627,6 +627,43 @@ static void threads_fork_at_once(void)
         CHECK(!pthread_join(threads[at], NULL));
 }
 
+static unsigned char *volatile changing;
+static atomic_int changes;
+
+static void change_there(int number)
+{
+    (void)number;
+    int before = errno;
+    CHECK(!mprotect(changing, PAGE, PROT_READ) && !mprotect(changing, PAGE, PROT_READ | PROT_WRITE));
+    changes++;
+    errno = before;
+}
+
+static void *interrupt(void *with)
+{
+    pthread_t *thread = with;
+
+    while (!enough)
+        CHECK(!pthread_kill(*thread, SIGUSR1));
+    return NULL;
+}
+
+static void rights_change_in_handlers_of_signals(void)
+{
+    pthread_t thread, self = pthread_self();
+
+    open_device();
+    /* One that waits for itself does so for ever. */
+    alarm(60);
+    changing = shared_block(PAGE, 0xa1);
+    CHECK(signal(SIGUSR1, change_there) != SIG_ERR);
+    CHECK(!pthread_create(&thread, NULL, interrupt, &self));
+    while (changes < 5000)
+        free(allocate(PAGE, 4096));
+    enough = 1;
+    CHECK(!pthread_join(thread, NULL));
+}
+
 /* ---- Sizes. ---- */
 
 static void see_sizes(void *with)
@@ -997,6 +1034,84 @@ static void without_any_descriptor_left(void)
     }
 }
 
+/* A file of the program's own, which has the numbers of the descriptors that it has closed. */
+static int own_file;
+static int taken_numbers[8], taken;
+
+static void see_the_file(void *with)
+{
+    CHECK(taken > 0);
+    for (int at = 0; at < taken; at++)
+        CHECK(lseek(taken_numbers[at], 0, SEEK_CUR) == 12345);
+    see_and_write(with);
+}
+
+/* Gives the file the numbers of the file of shared memory, and of the lists of mappings. */
+static void take_numbers(void)
+{
+    DIR *directory = opendir("/proc/self/fd");
+
+    CHECK(directory);
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        char target[64] = "";
+        if (readlinkat(dirfd(directory), entry->d_name, target, sizeof target - 1) < 0)
+            continue;
+        if (strstr(target, "transom-shared") || strstr(target, "/maps")) {
+            CHECK(taken < 8);
+            taken_numbers[taken++] = atoi(entry->d_name);
+        }
+    }
+    closedir(directory);
+    for (int at = 0; at < taken; at++)
+        CHECK(dup2(own_file, taken_numbers[at]) == taken_numbers[at]);
+}
+
+static void a_file_of_the_program_has_the_number(void)
+{
+    const size_t length = 64 << 20, whole = 96 << 20;
+
+    open_device();
+    struct block large = { shared_block(length, 0xa1), length };
+    unsigned char *emptied = shared_block(8 * PAGE, 0xb2), *changed = shared_block(4 * PAGE, 0xc3);
+    own_file = memfd_create("own", MFD_CLOEXEC);
+    CHECK(own_file >= 0 && !ftruncate(own_file, whole) && lseek(own_file, 12345, SEEK_SET) == 12345);
+    unsigned char *content = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, own_file, 0);
+    CHECK(content != MAP_FAILED);
+    memset(content, 0x77, whole);
+    take_numbers();
+
+    CHECK(!mprotect(changed, PAGE, PROT_NONE));
+    free(changed);
+    CHECK(shared_block(4 * PAGE, 0xd4) == changed);
+    CHECK(!madvise(emptied, 8 * PAGE, MADV_DONTNEED) && is_all(emptied, 8 * PAGE, 0));
+    for (int at = 0; at < 3; at++)
+        CHECK(is_well(fork_to(see_the_file, &large)));
+    CHECK(is_all(large.first, length, 0xa1));
+    free(large.first);
+    CHECK(is_all(content, whole, 0x77) && lseek(own_file, 0, SEEK_CUR) == 12345);
+    /* There is shared memory as before. */
+    struct ibv_mr *mr = ibv_reg_mr(pd, emptied, 8 * PAGE, RIGHTS);
+    CHECK(mr && !ibv_dereg_mr(mr));
+    large.first = shared_block(length, 0xa1);
+    CHECK(is_well(fork_to(see_the_file, &large)));
+    CHECK(is_all(content, whole, 0x77) && lseek(own_file, 0, SEEK_CUR) == 12345);
+}
+
+static void all_descriptors_are_closed(void)
+{
+    open_device();
+    struct block block = { shared_block(5 << 20, 0xa1), 5 << 20 };
+    unsigned char *emptied = shared_block(8 * PAGE, 0xb2);
+
+    CHECK(!close_range(STDERR_FILENO + 1, ~0U, 0));
+    for (int at = 0; at < 3; at++) {
+        CHECK(is_well(fork_to(see_and_write, &block)));
+        CHECK(is_all(block.first, block.length, 0xa1));
+    }
+    CHECK(!madvise(emptied, 8 * PAGE, MADV_DONTNEED) && is_all(emptied, 8 * PAGE, 0));
+    CHECK(is_all(block.first, block.length, 0xa1));
+}
+
 /* The next user of memory finds it as it was, although the one before has protected some of it. */
 static void what_was_protected_is_as_it_was_for_the_next(void)
 {
@@ -1033,6 +1148,7 @@ int main(int count, char **arguments)
     part("what is unmapped is so in a child, too", parts_are_unmapped);
     part("thousands of parts have rights of their own", many_parts_have_rights);
     part("rights change while a thread forks", rights_change_during_forks);
+    part("rights change in handlers of signals", rights_change_in_handlers_of_signals);
     part("threads fork at once, and each has its signals and a whole copy", threads_fork_at_once);
     part("all of a usable size can be used", all_of_a_usable_size_can_be_used);
     part("realloc keeps bytes", realloc_keeps_bytes);
@@ -1046,5 +1162,7 @@ int main(int count, char **arguments)
     part("the file has a high descriptor, which no other program has", the_file_has_a_high_descriptor);
     part("standard descriptors may be closed", without_standard_descriptors);
     part("forks take no descriptor", without_any_descriptor_left);
+    part("a file of the program has the number of a closed descriptor", a_file_of_the_program_has_the_number);
+    part("all descriptors are closed", all_descriptors_are_closed);
     return 0;
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{self, Updater};
 use rustix::mm::ProtFlags;
 
-use crate::descriptor;
+use crate::descriptor::{self, Identity};
 use crate::fork::Owner;
 
 /// The access that a range of this process's memory allows.
@@ -152,7 +152,7 @@ const OR_NEXT: u64 = 0x10;
 #[derive(Debug, Default)]
 pub struct Maps {
     /// Kept, because opening it takes six times as long as asking.
-    kept: OnceLock<(Owner, List)>,
+    kept: OnceLock<(Owner, Identity, List)>,
 }
 
 impl Maps {
@@ -215,13 +215,17 @@ impl Maps {
         if self.kept.get().is_none() {
             let list = List::open(PROCESS)?;
             if !list.is_empty() {
-                let _ = self.kept.set((Owner::this(), list));
+                let identity = Identity::of(&list.0).map_err(|_| Errno::BADF)?;
+                let _ = self.kept.set((Owner::this(), identity, list));
             }
         }
         match self.kept.get() {
-            Some((owner, list)) if !owner.is_another() => ask(list),
-            // A forked child has its parent's list, which answers for the parent. And the process's list is empty if the
-            // program's first thread had ended before it was opened. A thread's list ends with the thread.
+            Some((owner, identity, list)) if !owner.is_another() && identity.is_behind(&list.0) => {
+                ask(list)
+            }
+            // A forked child has its parent's list, which answers for the parent. The program may have closed this one.
+            // And the process's list is empty if the program's first thread had ended before it was opened. A thread's
+            // list ends with the thread.
             _ => ask(&List::open(THREAD)?),
         }
     }

@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use transom_interpose::shared_memory::Served;
 
 use self::given::Given;
+use self::table::Marks;
 use super::maps::{FileId, Line, Maps};
 use super::page_size;
 use super::shared::{ALIGNMENT, FILE_BYTES, Mapping, SharedMemory};
@@ -51,6 +52,10 @@ pub(super) struct Room {
     id: FileId,
     /// Kept open, because a fork may find no descriptor left.
     maps: Maps,
+    /// `libtransom_malloc.so` tells of each change of rights.
+    is_watched: bool,
+    /// Pages to which the program has changed the rights. A handler of a signal may do so at any moment.
+    changed: Marks,
     /// A lock of the standard library: these keep nothing elsewhere that a forked child could find locked.
     state: Mutex<State>,
     held: copy::Held,
@@ -99,9 +104,11 @@ pub fn begin_sharing() -> io::Result<u32> {
     if commits_no_more_than_there_is() {
         return refused("the kernel refuses memory by SIGBUS (vm.overcommit_memory=2)");
     }
+    let changed = Marks::new((FILE_BYTES / page_size()) as usize).ok_or(Errno::NOMEM)?;
     let memory = SharedMemory::create()?;
     let (mapping, id, descriptor) = (memory.map_again()?, memory.id()?, memory.descriptor());
-    copy::watch_forks(served::watches_forks())?;
+    let is_watched = served::watches();
+    copy::watch_forks(is_watched)?;
     let maps = Maps::default();
     maps.open();
     let room = Box::new(Room {
@@ -109,6 +116,8 @@ pub fn begin_sharing() -> io::Result<u32> {
         mapping,
         id,
         maps,
+        is_watched,
+        changed,
         state: Mutex::default(),
         held: copy::Held::default(),
         next: AtomicPtr::default(),
@@ -138,12 +147,12 @@ fn rooms() -> impl Iterator<Item = &'static Room> {
 
 /// Gives out a block of whole pages. `None` if the allocation must be private memory.
 pub(super) fn take(align: u64, size: u64) -> Option<NonNull<u8>> {
-    own()?.take(align, size, false)
+    own()?.take(align, size, Bytes::Any)
 }
 
 /// Gives out a block of zeros.
 pub(super) fn take_zeros(size: u64) -> Option<NonNull<u8>> {
-    own()?.take(1, size, true)
+    own()?.take(1, size, Bytes::Zero)
 }
 
 /// Takes a block back. Returns how many bytes of it regions still hold; `None` if the address is in no room.
@@ -177,15 +186,15 @@ pub fn is_shared(address: u64, length: u64) -> bool {
     })
 }
 
-/// Notes that the program changes the rights to some pages.
-pub(super) fn note_protected(address: u64, length: u64) {
+/// Notes that the program changes the rights to some pages. It takes no lock.
+pub(super) fn note_change(address: u64, length: u64) {
     if let Some(room) = own() {
-        room.note_protected(address, length);
+        room.note_change(address, length);
     }
 }
 
 /// Empties those of some pages where the program still sees its shared memory. They are zero when they are touched
-/// again.
+/// again. It takes no lock.
 pub(super) fn empty(address: u64, length: u64) -> Result<(), Errno> {
     own().map_or(Ok(()), |room| room.empty(address, length))
 }
@@ -224,6 +233,13 @@ pub fn sharing() -> Option<Sharing> {
     })
 }
 
+/// What a new block has in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bytes {
+    Any,
+    Zero,
+}
+
 /// The program's address of an offset in the file.
 pub(super) fn address_of(offset: u64) -> Option<u64> {
     own().map(|room| room.base() + offset)
@@ -251,7 +267,7 @@ impl Room {
         }
     }
 
-    fn take(&self, align: u64, size: u64, zero: bool) -> Option<NonNull<u8>> {
+    fn take(&self, align: u64, size: u64, bytes: Bytes) -> Option<NonNull<u8>> {
         let page = page_size();
         let pages = size.max(1).div_ceil(page);
         if size > MOST || align >= ALIGNMENT as u64 {
@@ -265,17 +281,19 @@ impl Room {
             state.given = Some(Given::new()?);
         }
         let given = state.given.as_mut()?;
-        let (first, clean) = given.take(pages as u32, (align / page).max(1) as u32, |end| {
-            self.mapping.reach(u64::from(end) * page).is_ok()
+        let (first, is_clean) = given.take(pages as u32, (align / page).max(1) as u32, |end| {
+            let end = u64::from(end) * page;
+            self.mapping.reach(end).is_ok() && self.memory.find(0, end).is_some()
         })?;
         drop(state);
-        // SAFETY: within the mapping.
-        let start = unsafe { self.mapping.first().add(u64::from(first) as usize * page as usize) };
-        if zero && !clean {
+        let (offset, length) = (u64::from(first) * page, pages * page);
+        if bytes == Bytes::Zero && !is_clean {
+            let own = self.memory.find(offset, length).expect("it is accessible already");
             // SAFETY: this block, which nobody knows yet.
-            unsafe { start.write_bytes(0, (pages * page) as usize) };
+            unsafe { own.write_bytes(0, length as usize) };
         }
-        Some(start)
+        // SAFETY: within the mapping.
+        Some(unsafe { self.mapping.first().add(offset as usize) })
     }
 
     fn give(&self, address: u64) -> Option<u64> {
@@ -292,7 +310,9 @@ impl Room {
         });
         let Some(given) = given else {
             drop(state);
-            not_given(address);
+            // The program may have unmapped a part of a block, and its allocator may have memory there now.
+            let is_here = is_private || self.maps.all(address..address + 1, |it| self.shows(it));
+            return if is_here { not_given(address) } else { None };
         };
         let block = given.blocks.get(first);
         if block.pins > 0 && !is_private {
@@ -303,40 +323,29 @@ impl Room {
         Some(0)
     }
 
-    fn note_protected(&self, address: u64, length: u64) {
+    fn note_change(&self, address: u64, length: u64) {
         let (base, page) = (self.base(), page_size());
         let end = address.saturating_add(length).min(base + self.mapping.open());
         let start = address.max(base);
-        if start >= end {
-            return;
-        }
-        let Some(mut state) = self.lock() else { return };
-        let Some(given) = state.given.as_mut() else { return };
-        let (mut from, end) = ((start - base) / page, (end - base).div_ceil(page));
-        while let Some((first, behind)) = given.taken.next_run(from as u32)
-            && u64::from(first) < end
-        {
-            let first = given.taken.start_of(first);
-            given.blocks.get(first).protected = true;
-            from = behind.into();
+        if start < end {
+            let (first, end) = ((start - base) / page, (end - base).div_ceil(page));
+            self.changed.make(first as u32, (end - first) as u32);
         }
     }
 
     /// Nobody has this block any more.
     fn release(&self, given: &mut Given, first: u32, is_private: bool) {
-        let page = page_size();
-        let block = given.blocks.get(first);
-        if block.protected && !is_private {
-            let (offset, length) = (u64::from(first) * page, u64::from(block.pages) * page);
-            if self.memory.map_over(&self.mapping, offset, length).is_err() {
-                // The next owner could not use it.
-                block.freed = true;
-                return;
-            }
+        let (page, pages) = (page_size(), given.blocks.get(first).pages);
+        let (offset, length) = (u64::from(first) * page, u64::from(pages) * page);
+        let may_be_changed = !is_private && (self.changed.take(first, pages) || !self.is_watched);
+        if may_be_changed && !self.make_as_new(offset, length) {
+            // The next owner could not use it.
+            given.blocks.get(first).freed = true;
+            let _ = self.memory.discard(offset, length);
+            return;
         }
-        let pages = given.give(first);
+        given.give(first);
         if is_private || given.kept * page > KEPT {
-            let (offset, length) = (u64::from(first) * page, u64::from(pages) * page);
             let gone = match is_private {
                 true => copy::discard(self.base() + offset, length),
                 false => self.memory.discard(offset, length),
@@ -345,6 +354,14 @@ impl Room {
                 given.forget(first, pages);
             }
         }
+    }
+
+    /// Gives pages the rights that they began with. False if the program has unmapped some of them: whatever is there
+    /// now belongs to it.
+    fn make_as_new(&self, offset: u64, length: u64) -> bool {
+        let first = self.base() + offset;
+        self.maps.all(first..first + length, |line| self.shows(line))
+            && self.memory.map_over(&self.mapping, offset, length).is_ok()
     }
 
     fn bytes_of(&self, address: u64) -> Option<u64> {

@@ -7,23 +7,27 @@
 //!
 //! The file cannot become shorter (`F_SEAL_SHRINK`), so touching a mapping of it never fails.
 //!
+//! A program may close descriptors that it does not know, and a file of its own may get the number then. So what
+//! changes something goes by the device's mapping, and what only looks makes sure of the file first.
+//!
 //! A mapping has addresses for all of the file from the start, but is accessible only as far as it was needed. So
 //! `mlockall(2)` does not lock the whole file in memory.
 
 use std::ffi::c_void;
 use std::fmt;
 use std::io;
+use std::mem::forget;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
 use super::maps::FileId;
-use crate::descriptor;
+use crate::descriptor::{self, Identity};
 use crate::file_limit;
 use crate::fork::Owner;
 
@@ -35,7 +39,8 @@ const STEP: u64 = 1 << 20;
 
 /// The shared memory of a process, as this process maps it for its device.
 pub struct SharedMemory {
-    file: OwnedFd,
+    /// Only this process's own. Of another's it needs no more than the mapping.
+    file: Option<OwnFile>,
     mapping: Mapping,
     /// The process that has this mapping. A forked child does not have it.
     owner: Owner,
@@ -44,6 +49,20 @@ pub struct SharedMemory {
 impl fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedMemory").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// The file of this process, by the descriptor at which its peers find it.
+#[derive(Debug)]
+struct OwnFile {
+    file: OwnedFd,
+    identity: Identity,
+}
+
+impl OwnFile {
+    /// `None` if the program has closed it.
+    fn there(&self) -> Option<&OwnedFd> {
+        self.identity.is_behind(&self.file).then_some(&self.file)
     }
 }
 
@@ -60,7 +79,8 @@ impl SharedMemory {
         let file = descriptor::high(low);
         file_limit::grow(|| rustix::fs::ftruncate(&file, FILE_BYTES))?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::of(file)
+        let (mapping, identity) = (Mapping::new(&file, Dumped::No)?, Identity::of(&file)?);
+        Ok(Self { file: Some(OwnFile { file, identity }), mapping, owner: Owner::this() })
     }
 
     /// Maps the shared memory of another process, by its PID and the descriptor it has there.
@@ -78,17 +98,16 @@ impl SharedMemory {
                 "it is not the shared memory of a process of this version",
             ));
         }
-        Self::of(file)
+        Ok(Self { file: None, mapping: Mapping::new(&file, Dumped::No)?, owner: Owner::this() })
     }
 
-    fn of(file: OwnedFd) -> io::Result<Self> {
-        let mapping = Mapping::new(&file, Dumped::No)?;
-        Ok(Self { file, mapping, owner: Owner::this() })
+    fn own_file(&self) -> &OwnFile {
+        self.file.as_ref().expect("nobody asks for the file of another process")
     }
 
     /// The descriptor by which other processes find it.
     pub(super) fn descriptor(&self) -> u32 {
-        self.file.as_fd().as_raw_fd().unsigned_abs()
+        self.own_file().file.as_fd().as_raw_fd().unsigned_abs()
     }
 
     /// Whether this is its descriptor.
@@ -97,29 +116,33 @@ impl SharedMemory {
     }
 
     pub(super) fn id(&self) -> io::Result<FileId> {
-        FileId::of(&self.file)
+        FileId::of(&self.own_file().file)
     }
 
     /// Another mapping of it, which the program sees.
     pub(super) fn map_again(&self) -> io::Result<Mapping> {
-        Mapping::new(&self.file, Dumped::Yes)
+        Mapping::new(&self.own_file().file, Dumped::Yes)
     }
 
-    /// Makes some pages of a mapping anew, whatever the program has done to them. Nobody has these pages.
+    /// Makes some pages of a mapping anew, whatever rights the program has given them. Nobody has these pages.
     pub(super) fn map_over(
         &self,
         mapping: &Mapping,
         offset: u64,
         length: u64,
     ) -> Result<(), Errno> {
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: within the mapping, and nobody uses these pages.
+        let (from, length) = (self.find(offset, length).ok_or(Errno::NOMEM)?, length as usize);
+        // SAFETY: within the mapping, and nobody uses these pages. Of a length of zero the kernel makes another mapping
+        // of the same pages, which a forked child does not get either.
         unsafe {
             let at = mapping.first.as_ptr().add(offset as usize).cast();
-            rustix::mm::mmap(at, length as usize, rights, flags, &self.file, offset)?;
-            rustix::mm::madvise(at, length as usize, Advice::LinuxDontFork)
+            rustix::mm::mremap_fixed(from.as_ptr().cast(), 0, length, MremapFlags::MAYMOVE, at)?;
+            if mapping.dumped == Dumped::Yes {
+                // Without it the pages are missing in a core file.
+                let _ = rustix::mm::madvise(at, length, Advice::LinuxDoDump);
+            }
         }
+        Ok(())
     }
 
     /// This process's address of `length` bytes from `offset` on. `None` if the file does not reach so far, or the
@@ -131,17 +154,28 @@ impl SharedMemory {
 
     /// Gives the memory of pages back to the system. They are zero when they are touched again.
     pub(super) fn discard(&self, offset: u64, length: u64) -> Result<(), Errno> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.file, flags, offset, length)
+        let at = self.find(offset, length).ok_or(Errno::NOMEM)?.as_ptr().cast();
+        // SAFETY: within the mapping. Who has these pages, if anybody, wants them to be zero.
+        let remove = || unsafe { rustix::mm::madvise(at, length as usize, Advice::LinuxRemove) };
+        match remove() {
+            // The program has locked all its memory (`mlockall(2)`). Of that, the device's own mapping is unlocked.
+            Err(Errno::INVAL) => {
+                self.mapping.unlock();
+                remove()
+            }
+            done => done,
+        }
     }
 
-    /// The beginning and end of the first pages from `offset` on that exist in the file. `None` if there are none.
+    /// The beginning and end of the first pages from `offset` on that exist in the file. `None` if there are none. If
+    /// the program has closed the file, any page may exist.
     pub(super) fn next_pages(&self, offset: u64) -> Result<Option<(u64, u64)>, Errno> {
-        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+        let Some(file) = self.own_file().there() else { return Ok(Some((offset, FILE_BYTES))) };
+        let start = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
             Err(Errno::NXIO) => return Ok(None),
             start => start?,
         };
-        Ok(Some((start, rustix::fs::seek(&self.file, SeekFrom::Hole(start))?)))
+        Ok(Some((start, rustix::fs::seek(file, SeekFrom::Hole(start))?)))
     }
 }
 
@@ -149,6 +183,12 @@ impl Drop for SharedMemory {
     fn drop(&mut self) {
         if !self.owner.is_another() {
             self.mapping.unmap();
+        }
+        // The number of a closed descriptor may be another file's.
+        if let Some(own) = self.file.take()
+            && own.there().is_none()
+        {
+            forget(own);
         }
     }
 }
@@ -245,6 +285,13 @@ impl Mapping {
         }
         self.open.fetch_max(end, AcqRel);
         Ok(())
+    }
+
+    /// Its pages need not stay in memory.
+    #[cold]
+    fn unlock(&self) {
+        // SAFETY: made by `new`.
+        let _ = unsafe { rustix::mm::munlock(self.first.as_ptr().cast(), FILE_BYTES as usize) };
     }
 
     fn unmap(&self) {

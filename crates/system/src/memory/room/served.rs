@@ -32,7 +32,7 @@ static SERVER: Server = {
         super::empty(first.addr() as u64, length as u64).map_or_else(Errno::raw_os_error, |()| 0)
     }
     unsafe extern "C" fn protected(first: *const c_void, length: usize) {
-        super::note_protected(first.addr() as u64, length as u64);
+        super::note_change(first.addr() as u64, length as u64);
     }
     unsafe extern "C" fn before_fork() {
         copy::before_fork();
@@ -73,8 +73,8 @@ pub(super) fn offered() -> Option<Served> {
     })
 }
 
-/// Whether that library calls the handlers around forks.
-pub(super) fn watches_forks() -> bool {
+/// Whether that library calls the handlers around forks, and tells of changes of rights.
+pub(super) fn watches() -> bool {
     offered().is_some_and(|offered| offered != Served::Nothing)
 }
 

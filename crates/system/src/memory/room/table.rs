@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use offset_allocator::Allocation;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
@@ -15,21 +16,13 @@ pub(super) struct Block {
     pub(super) pins: u32,
     /// The program has freed it, and a region still has it.
     pub(super) freed: bool,
-    /// The program has changed the rights to some of it.
-    pub(super) protected: bool,
     /// Initialised if a block begins here.
     allocation: MaybeUninit<Allocation<u32>>,
 }
 
 impl Block {
     pub(super) fn new(pages: u32, allocation: Allocation<u32>) -> Self {
-        Self {
-            pages,
-            pins: 0,
-            freed: false,
-            protected: false,
-            allocation: MaybeUninit::new(allocation),
-        }
+        Self { pages, pins: 0, freed: false, allocation: MaybeUninit::new(allocation) }
     }
 
     /// Takes the block out of the table. Returns its pages, and its entry with the allocator.
@@ -126,6 +119,34 @@ impl Bits {
     }
 }
 
+/// A mark on each page that any thread may make at any time: it takes no lock.
+pub(super) struct Marks(Zeros<AtomicU64>);
+
+impl Marks {
+    pub(super) fn new(pages: usize) -> Option<Self> {
+        Zeros::new(pages.div_ceil(64)).map(Self)
+    }
+
+    pub(super) fn make(&self, first: u32, pages: u32) {
+        for (word, bits) in words(first, pages) {
+            self.0.all()[word].fetch_or(bits, Relaxed);
+        }
+    }
+
+    /// Takes the marks off some pages. Returns whether there were any.
+    pub(super) fn take(&self, first: u32, pages: u32) -> bool {
+        let mut any = false;
+        for (word, bits) in words(first, pages) {
+            let word = &self.0.all()[word];
+            if word.load(Relaxed) & bits != 0 {
+                word.fetch_and(!bits, Relaxed);
+                any = true;
+            }
+        }
+        any
+    }
+}
+
 /// The words with the bits of some pages, and those bits.
 fn words(first: u32, pages: u32) -> impl Iterator<Item = (usize, u64)> {
     let end = first + pages;
@@ -144,6 +165,8 @@ struct Zeros<T> {
 
 // SAFETY: this value owns the memory, as a box would.
 unsafe impl<T: Send> Send for Zeros<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Zeros<T> {}
 
 impl<T> Zeros<T> {
     /// Most of it is never used. As for the file (`shared.rs`), one page is unlocked and grows.
@@ -187,6 +210,16 @@ impl<T> Drop for Zeros<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there are no such mappings")]
+    fn marks_are_taken_off_once() {
+        let marks = Marks::new(300).unwrap();
+        marks.make(60, 10);
+        assert!(!marks.take(0, 60) && !marks.take(70, 230));
+        assert!(marks.take(69, 5) && !marks.take(69, 5));
+        assert!(marks.take(0, 300) && !marks.take(0, 300));
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "there are no such mappings")]
