@@ -18,7 +18,8 @@ pub type Serve = unsafe extern "C" fn(&'static Server) -> Served;
 pub struct Server {
     /// [`VERSION`].
     pub version: usize,
-    /// Allocates `size` bytes, aligned to `align`, which is a page or more. Null if the C library must allocate them.
+    /// Allocates `size` bytes, aligned to `align`, which is a page or more. Null if the C library must allocate them, for
+    /// example while another thread forks.
     pub take: unsafe extern "C" fn(align: usize, size: usize) -> *mut c_void,
     /// Takes back a block that `take` returned.
     pub give: unsafe extern "C" fn(*mut c_void) -> Given,

@@ -253,13 +253,19 @@ static void a_child_forks_and_has_a_device(void)
     CHECK(is_all(block.first, block.length, 0xa1));
 }
 
+/* A child that is made without the C library's handlers, one way or the other. */
+static pid_t bare_child(int way)
+{
+    return way ? syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : _Fork();
+}
+
 static void a_bare_child_faults(void)
 {
     open_device();
     unsigned char *block = shared_block(100, 0xa1);
 
     for (int way = 0; way < 2; way++) {
-        pid_t child = way ? syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : _Fork();
+        pid_t child = bare_child(way);
         if (!child) {
             *(volatile unsigned char *)block = 1;
             _exit(WELL);
@@ -267,6 +273,84 @@ static void a_bare_child_faults(void)
         CHECK(is_ended_by(status_of(child), SIGSEGV));
         CHECK(is_all(block, 100, 0xa1));
     }
+}
+
+static void allocate_there(void)
+{
+    enum { MANY = 100 };
+    unsigned char *own[MANY];
+
+    /* Some of it lies where the blocks were. */
+    for (int at = 0; at < MANY; at++) {
+        own[at] = memset(allocate(PAGE, 200000), at, 200000);
+        CHECK(malloc_usable_size(own[at]) >= 200000);
+    }
+    for (int at = 0; at < MANY; at++) {
+        CHECK(is_all(own[at], 200000, at));
+        own[at] = realloc(own[at], 400000);
+        CHECK(own[at] && is_all(own[at], 200000, at));
+        free(own[at]);
+    }
+}
+
+static void a_bare_child_frees_nothing(void)
+{
+    const size_t length = 64 << 20;
+
+    open_device();
+    unsigned char *large = shared_block(length, 0xa1), *changed = shared_block(4 * PAGE, 0xb2);
+    CHECK(!mprotect(changed, PAGE, PROT_NONE));
+    for (int way = 0; way < 2; way++) {
+        pid_t child = bare_child(way);
+        if (!child) {
+            free(any(large));
+            free(any(changed));
+            CHECK(!may(false, large) && !may(false, changed + PAGE));
+            allocate_there();
+            pid_t another = fork();
+            if (!another) {
+                free(any(large));
+                allocate_there();
+                _exit(WELL);
+            }
+            _exit(is_well(status_of(another)) ? WELL : 1);
+        }
+        CHECK(is_well(status_of(child)));
+        CHECK(is_all(large, length, 0xa1) && is_all(changed + PAGE, 3 * PAGE, 0xb2));
+        CHECK(!may(false, changed));
+    }
+    free(large);
+    free(changed);
+    memset(shared_block(length, 0xc3), 0xd4, length);
+}
+
+static atomic_int victim, enough;
+
+static void *allocate_often(void *unused)
+{
+    while (!enough)
+        free(allocate(PAGE, 4096));
+    return unused;
+}
+
+static void a_bare_child_waits_for_nobody(void)
+{
+    pthread_t thread;
+
+    open_device();
+    unsigned char *block = shared_block(100, 0xa1);
+    CHECK(!pthread_create(&thread, NULL, allocate_often, NULL));
+    for (int at = 0; at < 300; at++) {
+        pid_t child = bare_child(at % 2);
+        if (!child) {
+            alarm(20);
+            free(block);
+            _exit(WELL);
+        }
+        CHECK(is_well(status_of(child)));
+    }
+    enough = 1;
+    CHECK(!pthread_join(thread, NULL));
 }
 
 static pid_t vforked(unsigned char *block)
@@ -297,8 +381,6 @@ static void other_programs_are_started(void)
         CHECK(system("exit 3") == 3 << 8);
     }
 }
-
-static atomic_int victim, enough;
 
 static void *kill_them(void *unused)
 {
@@ -662,6 +744,35 @@ static void rights_change_in_handlers_of_signals(void)
         free(allocate(PAGE, 4096));
     enough = 1;
     CHECK(!pthread_join(thread, NULL));
+}
+
+static void *fork_often_enough(void *with)
+{
+    for (int at = 0; at < 100 && !enough; at++)
+        CHECK(is_well(fork_to(see_without_writing, with)));
+    enough = 1;
+    return NULL;
+}
+
+/* The copy takes a while. An allocation in that time finds no shared memory, and so gets other. */
+static void allocations_do_not_wait_for_forks(void)
+{
+    const size_t length = 256 << 20;
+    bool is_other = false;
+    pthread_t thread;
+
+    open_device();
+    unsigned char *large = shared_block(length, 0xa1);
+    CHECK(!pthread_create(&thread, NULL, fork_often_enough, large));
+    while (!is_other && !enough) {
+        unsigned char *block = memset(allocate(PAGE, 4096), 0xb2, 4096);
+        is_other = (size_t)(block - large) > (size_t)3 << 30;
+        free(block);
+    }
+    CHECK(is_other);
+    enough = 1;
+    CHECK(!pthread_join(thread, NULL));
+    CHECK(is_shared(shared_block(100, 0xc3)) && is_all(large, length, 0xa1));
 }
 
 /* ---- Sizes. ---- */
@@ -1136,6 +1247,8 @@ int main(int count, char **arguments)
     part("a child has everything as it was, and its own", a_child_has_its_own);
     part("a child forks, and has shared memory of its own", a_child_forks_and_has_a_device);
     part("a child made without the C library faults", a_bare_child_faults);
+    part("a child made without the C library frees nothing of its parent's", a_bare_child_frees_nothing);
+    part("a child made without the C library waits for no thread of its parent's", a_bare_child_waits_for_nobody);
     part("other programs are started as ever", other_programs_are_started);
     part("children are killed while their parent forks", children_are_killed);
     part("a child ends for which there is no memory, and its parent goes on", a_child_without_a_copy_ends);
@@ -1149,6 +1262,7 @@ int main(int count, char **arguments)
     part("thousands of parts have rights of their own", many_parts_have_rights);
     part("rights change while a thread forks", rights_change_during_forks);
     part("rights change in handlers of signals", rights_change_in_handlers_of_signals);
+    part("allocations do not wait for a thread that forks", allocations_do_not_wait_for_forks);
     part("threads fork at once, and each has its signals and a whole copy", threads_fork_at_once);
     part("all of a usable size can be used", all_of_a_usable_size_can_be_used);
     part("realloc keeps bytes", realloc_keeps_bytes);

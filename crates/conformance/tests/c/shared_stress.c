@@ -142,6 +142,7 @@ static struct range {
 static pthread_mutex_t of_ranges = PTHREAD_MUTEX_INITIALIZER;
 static struct range shared_memory[16];
 static atomic_long shared_blocks, blocks, forks, kills, visits, refusals, freed_early;
+static atomic_uint forks_begun, forks_over;
 static atomic_ulong numbers;
 
 /* ---- The thread that finds a mistake reports it, in one piece. ---- */
@@ -710,8 +711,12 @@ static void take(struct worker *worker, struct slot *slot)
         how = is_zero ? "calloc" : "malloc";
         slot->base = is_zero ? calloc(1, size) : malloc(size);
     } else {
+        unsigned over = forks_over;
         slot->kind = ALIGNED;
         slot->base = allocate(random, size, &how);
+        /* While another thread forks, nothing shared is given out. */
+        if (wants_shared && forks_begun != over && !lies_in_shared_memory(slot->base))
+            slot->kind = PLAIN;
     }
     slot->size = size;
     EXPECT(slot->base, slot);
@@ -1232,12 +1237,14 @@ static void have_child(struct worker *worker)
     uint64_t random = any(&worker->random);
     for (int slot = 0; slot < SLOTS; slot++)
         before[slot] = atomic_load(&changes[slot]);
+    forks_begun++;
     pid_t child = fork();
     EXPECT(child >= 0, NULL);
     if (!child) {
         worker->random = random;
         be_child(worker, before, false);
     }
+    forks_over++;
     worker->children[at] = child;
     worker->killed[at] = once_in(&worker->random, 4);
     if (worker->killed[at])

@@ -9,6 +9,8 @@
 //! * Freed pages are kept for the next allocation, up to a bound. The rest goes back to the system.
 //! * A forked child gets a copy ([`copy`]), and keeps it as private memory. It frees these blocks here all the same,
 //!   but this room gives out nothing more.
+//! * A child that is made without the C library (`clone(2)`, `_Fork(3)`) has neither. To it the room is **lost**: it
+//!   gives out nothing, takes nothing back, and changes nothing, because the file is still its parent's.
 //!
 //! Only the first block takes memory of the C library, because `free` may be called when there is none.
 
@@ -30,6 +32,7 @@ use self::table::Marks;
 use super::maps::{FileId, Line, Maps};
 use super::page_size;
 use super::shared::{ALIGNMENT, FILE_BYTES, Mapping, SharedMemory};
+use crate::fork::Owner;
 use crate::say;
 use crate::valgrind::is_under_valgrind;
 
@@ -50,6 +53,8 @@ pub(super) struct Room {
     /// The program's mapping. A forked child has private memory in its place.
     mapping: Mapping,
     id: FileId,
+    /// The process that has this memory.
+    owner: Owner,
     /// Kept open, because a fork may find no descriptor left.
     maps: Maps,
     /// `libtransom_malloc.so` tells of each change of rights.
@@ -78,6 +83,11 @@ pub(super) fn own() -> Option<&'static Room> {
     unsafe { OWN.load(Acquire).as_ref() }
 }
 
+/// The same, unless it is lost.
+fn here() -> Option<&'static Room> {
+    own().filter(|room| !room.owner.is_another())
+}
+
 /// This process's shared memory, with the device's own mapping of it.
 #[inline]
 pub(super) fn own_memory() -> Option<&'static Arc<SharedMemory>> {
@@ -93,8 +103,12 @@ pub fn begin_sharing() -> io::Result<u32> {
     static BEGINNING: Mutex<()> = Mutex::new(());
     let _one = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
     let refused = |why| Err(io::Error::new(io::ErrorKind::Unsupported, why));
-    if let Some(room) = own() {
-        return Ok(room.memory.descriptor());
+    match own() {
+        Some(room) if room.is_lost() => {
+            return refused("this process was made without the C library");
+        }
+        Some(room) => return Ok(room.memory.descriptor()),
+        None => {}
     }
     // Before there is a room, so that the offer is not made from within an allocation.
     served::offered();
@@ -115,6 +129,7 @@ pub fn begin_sharing() -> io::Result<u32> {
         memory: Arc::new(memory),
         mapping,
         id,
+        owner: Owner::this(),
         maps,
         is_watched,
         changed,
@@ -147,12 +162,12 @@ fn rooms() -> impl Iterator<Item = &'static Room> {
 
 /// Gives out a block of whole pages. `None` if the allocation must be private memory.
 pub(super) fn take(align: u64, size: u64) -> Option<NonNull<u8>> {
-    own()?.take(align, size, Bytes::Any)
+    here()?.take(align, size, Bytes::Any)
 }
 
 /// Gives out a block of zeros.
 pub(super) fn take_zeros(size: u64) -> Option<NonNull<u8>> {
-    own()?.take(1, size, Bytes::Zero)
+    here()?.take(1, size, Bytes::Zero)
 }
 
 /// Takes a block back. Returns how many bytes of it regions still hold; `None` if the address is in no room.
@@ -168,19 +183,19 @@ pub(super) fn bytes_of(address: u64) -> Option<u64> {
 /// The offset of memory in the file, if it lies in one block and the program's mapping there is still the file's. The
 /// block stays until [`unpin`].
 pub(super) fn pin(address: u64, length: u64, maps: &Maps) -> Option<u64> {
-    own()?.pin(address, length, maps)
+    here()?.pin(address, length, maps)
 }
 
 /// Ends one [`pin`].
 pub(super) fn unpin(offset: u64) {
-    if let Some(room) = own() {
+    if let Some(room) = here() {
         room.unpin(offset);
     }
 }
 
 /// Whether all of some memory of this process is shared, unless the program has mapped something else there since.
 pub fn is_shared(address: u64, length: u64) -> bool {
-    own().is_some_and(|room| {
+    here().is_some_and(|room| {
         let end = room.offset_of(address).and_then(|offset| offset.checked_add(length));
         end.is_some_and(|end| end <= room.mapping.open())
     })
@@ -188,7 +203,7 @@ pub fn is_shared(address: u64, length: u64) -> bool {
 
 /// Notes that the program changes the rights to some pages. It takes no lock.
 pub(super) fn note_change(address: u64, length: u64) {
-    if let Some(room) = own() {
+    if let Some(room) = here() {
         room.note_change(address, length);
     }
 }
@@ -196,7 +211,7 @@ pub(super) fn note_change(address: u64, length: u64) {
 /// Empties those of some pages where the program still sees its shared memory. They are zero when they are touched
 /// again. It takes no lock.
 pub(super) fn empty(address: u64, length: u64) -> Result<(), Errno> {
-    own().map_or(Ok(()), |room| room.empty(address, length))
+    here().map_or(Ok(()), |room| room.empty(address, length))
 }
 
 /// Which memory of the program is shared.
@@ -224,7 +239,7 @@ impl Sharing {
 
 /// Which memory of this process is shared. `None` if it has no shared memory.
 pub fn sharing() -> Option<Sharing> {
-    own()?;
+    here()?;
     Some(match served::offered() {
         Some(Served::Allocations) => Sharing::Allocations,
         Some(Served::OtherAllocator) => Sharing::OtherAllocator,
@@ -255,15 +270,34 @@ impl Room {
         address.checked_sub(self.base()).filter(|offset| *offset < FILE_BYTES)
     }
 
-    /// `None` for the thread that forks, which has the lock already.
+    /// Whether this process is a child of its process that was made without the C library. Any other child has moved it
+    /// to [`INHERITED`].
+    fn is_lost(&self) -> bool {
+        self.owner.is_another() && own().is_some_and(|own| std::ptr::eq(own, self))
+    }
+
+    /// `None` for the thread that forks, which has the lock already. `None` too if the room is lost, and a thread had
+    /// its lock that does not exist here.
     fn lock(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
-            Err(TryLockError::WouldBlock) if copy::is_forking(this_thread()) => None,
+            Err(TryLockError::WouldBlock) if copy::is_forking(this_thread()) || self.is_lost() => {
+                None
+            }
             Err(TryLockError::WouldBlock) => {
                 Some(self.state.lock().unwrap_or_else(PoisonError::into_inner))
             }
+        }
+    }
+
+    /// As [`Self::lock`]. `None` also while another thread forks, which has the lock for as long as it copies.
+    fn lock_unless_forking(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Err(TryLockError::WouldBlock) if copy::is_anyone_forking() => None,
+            Err(TryLockError::WouldBlock) => self.lock(),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Ok(state) => Some(state),
         }
     }
 
@@ -273,7 +307,10 @@ impl Room {
         if size > MOST || align >= ALIGNMENT as u64 {
             return None;
         }
-        let mut state = self.lock()?;
+        let mut state = match bytes {
+            Bytes::Any => self.lock_unless_forking()?,
+            Bytes::Zero => self.lock()?,
+        };
         if state.private.is_some() {
             return None;
         }
@@ -310,10 +347,14 @@ impl Room {
         });
         let Some(given) = given else {
             drop(state);
-            // The program may have unmapped a part of a block, and its allocator may have memory there now.
+            // The program may have unmapped a part of a block, and its allocator may have memory there now. If the room
+            // is lost, that may be so anywhere.
             let is_here = is_private || self.maps.all(address..address + 1, |it| self.shows(it));
             return if is_here { not_given(address) } else { None };
         };
+        if self.is_lost() {
+            return Some(0);
+        }
         let block = given.blocks.get(first);
         if block.pins > 0 && !is_private {
             block.freed = true;
@@ -366,6 +407,10 @@ impl Room {
 
     fn bytes_of(&self, address: u64) -> Option<u64> {
         let offset = self.offset_of(address)?;
+        if self.is_lost() && is_mapped(address) {
+            // It is this process's own.
+            return None;
+        }
         let state = self.lock()?;
         let first = offset.is_multiple_of(page_size()).then_some((offset / page_size()) as u32)?;
         let block = state.given.as_ref()?.blocks.at(first)?;
@@ -424,6 +469,15 @@ impl Room {
             self.release(given, first, false);
         }
     }
+}
+
+/// Whether there is anything at the beginning of a page.
+#[cold]
+fn is_mapped(address: u64) -> bool {
+    let mut in_memory = 0;
+    let at = std::ptr::with_exposed_provenance_mut(address as usize);
+    // SAFETY: the kernel checks the address, and answers in the one byte for one page.
+    unsafe { libc::mincore(at, 1, &raw mut in_memory) == 0 }
 }
 
 /// The program frees memory that it was never given, or has freed already, so its own record of its memory is wrong.

@@ -77,5 +77,5 @@ fn a_program_notices_nothing_of_shared_memory() {
     let program = compile(&scratch, "shared_memory.c", "shared_memory", &libraries);
     let plugin = compile(&scratch, "shared_plugin.c", "plugin.so", &["-shared", "-fPIC"]);
     let plugin = plugin.to_str().expect("a plain name");
-    c_programs::run(&mut run(&program, &[plugin]), 30);
+    c_programs::run(&mut run(&program, &[plugin]), 33);
 }

@@ -1,8 +1,8 @@
 //! Copies the program's shared memory when it forks.
 //!
 //! A child does not inherit the program's mapping, so nothing is ever shared with it in silence. A child that is made
-//! without the C library (`clone(2)`, `_Fork(3)`) faults where it touches such memory. Every other child has a copy
-//! before any code of the program runs in it:
+//! without the C library (`clone(2)`, `_Fork(3)`) faults where it touches such memory, and frees nothing of it. Every
+//! other child has a copy before any code of the program runs in it:
 //!
 //! * before the fork the parent copies the blocks to private memory elsewhere, which the child inherits. Later writes
 //!   of other threads are not in the copy. Neither process waits for the other: the child may be killed at any moment,
@@ -10,7 +10,8 @@
 //! * the child moves that memory to where the blocks were, with the rights that the program had there;
 //! * the parent unmaps it.
 //!
-//! Signals are blocked meanwhile. If there is no memory for the copy, the child says so and ends.
+//! Signals are blocked meanwhile. Another thread that allocates gets private memory, and one that frees waits. If there
+//! is no memory for the copy, the child says so and ends.
 //!
 //! If `libtransom_malloc.so` calls these handlers, they are the last before the fork and the first after it. Another
 //! allocator may hold its locks around them, so they take no memory.
@@ -69,6 +70,8 @@ struct Now {
     signals: libc::sigset_t,
     /// The room that it has locked last.
     held: *mut Room,
+    /// This process's room is lost, and stays so.
+    is_lost: bool,
 }
 
 struct Place(UnsafeCell<Option<Now>>);
@@ -145,7 +148,8 @@ pub(super) fn before_fork() {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         FORKER.store(this_thread(), Release);
         let mut held = null_mut();
-        for room in rooms() {
+        let is_lost = own().is_some_and(Room::is_lost);
+        for room in rooms().filter(|room| !room.is_lost()) {
             // This thread has none of them yet.
             let state = room.state.lock().unwrap_or_else(PoisonError::into_inner);
             let copy = Copy::of(room, &state);
@@ -154,25 +158,26 @@ pub(super) fn before_fork() {
             held = std::ptr::from_ref(room).cast_mut();
         }
         // SAFETY: this thread has `ONE`.
-        unsafe { *NOW.0.get() = Some(Now { _one: one, signals, held }) };
+        unsafe { *NOW.0.get() = Some(Now { _one: one, signals, held, is_lost }) };
     });
 }
 
 /// Ends [`before_fork`].
 pub(super) fn in_parent() {
     uncancelled(|| {
-        each_held(|_, forking| {
+        let now = each_held(|_, forking| {
             if let Ok(copy) = &forking.copy {
                 copy.unmap();
             }
         });
+        now.into_iter().for_each(go_on);
     });
 }
 
 /// As [`in_parent`], in the child.
 pub(super) fn in_child() {
     uncancelled(|| {
-        each_held(|room, forking| {
+        let now = each_held(|room, forking| {
             if !own().is_some_and(|own| std::ptr::eq(own, room)) {
                 return;
             }
@@ -187,18 +192,21 @@ pub(super) fn in_child() {
             LEFT.store(room.cast_mut(), Release);
         });
         // The child has no room of its own, not even one that another thread has made during the fork.
-        OWN.store(null_mut(), Release);
+        if !now.as_ref().is_some_and(|now| now.is_lost) {
+            OWN.store(null_mut(), Release);
+        }
+        now.into_iter().for_each(go_on);
     });
 }
 
-/// If this thread is the one that forks, or its copy in the child: calls `act` for each locked room, unlocks the room,
-/// and lets the next thread fork.
-fn each_held(act: impl Fn(&'static Room, &mut Forking)) {
+/// If this thread is the one that forks, or its copy in the child: calls `act` for each locked room, and unlocks the
+/// room. Returns what is left to undo.
+fn each_held(act: impl Fn(&'static Room, &mut Forking)) -> Option<Now> {
     if !is_forking(this_thread()) {
-        return;
+        return None;
     }
     // SAFETY: this thread has `ONE`, until it drops this.
-    let Some(now) = (unsafe { (*NOW.0.get()).take() }) else { return };
+    let now = unsafe { (*NOW.0.get()).take() }?;
     let mut held = now.held;
     // SAFETY: rooms stay for ever.
     while let Some(room) = unsafe { held.as_ref::<'static>() } {
@@ -207,6 +215,11 @@ fn each_held(act: impl Fn(&'static Room, &mut Forking)) {
         act(room, &mut forking);
         held = forking.next;
     }
+    Some(now)
+}
+
+/// Lets the next thread fork.
+fn go_on(now: Now) {
     FORKER.store(0, Release);
     let signals = now.signals;
     drop(now);
@@ -217,6 +230,11 @@ fn each_held(act: impl Fn(&'static Room, &mut Forking)) {
 /// Whether this is the thread that forks, which has all locks.
 pub(super) fn is_forking(thread: usize) -> bool {
     FORKER.load(Acquire) == thread
+}
+
+/// Whether any thread has the locks of all rooms, or is about to have them.
+pub(super) fn is_anyone_forking() -> bool {
+    FORKER.load(Acquire) != 0
 }
 
 /// Blocks all signals, and tells which were blocked before.
