@@ -90,6 +90,12 @@ const UCX_ON_UD: &[(Provocation, &str)] = &[
     ),
 ];
 
+/// What it fails by where more than two processes connect at once.
+const UCX_CONNECTS_TWICE: &[(Provocation, &str)] = &[(
+    Provocation::LateWork,
+    "UCX asks again when an answer is late, and then asserts that both answers are of one endpoint",
+)];
+
 /// What riostream relies on.
 const SPINS: &str = "looks only at the last byte of its memory, and at no error";
 
@@ -199,7 +205,7 @@ const PROGRAMS: &[Rehearsed] = &[
         server: "mpirun",
         client: None,
         package: "openmpi-bin",
-        known: &[UCX_ABORTS, UCX_ON_UD],
+        known: &[UCX_ABORTS, UCX_ON_UD, UCX_CONNECTS_TWICE],
         suppressed: None,
     },
 ];
