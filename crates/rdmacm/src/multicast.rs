@@ -114,23 +114,29 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut so
             libc::EADDRNOTAVAIL,
             "the id has not joined the group of this address",
         ))?;
-        let (handle, attached) = {
+        let handle = {
             let mut state = group.state.lock();
             state.left = true;
-            (state.handle, state.attached.take())
+            state.handle
         };
-        let qp = id.seen().qp;
+        let left = id.file().and_then(|file| {
+            file.ask(RDMA_USER_CM_CMD_LEAVE_MCAST, |response| rdma_ucm_destroy_id {
+                response,
+                id: handle,
+                reserved: 0,
+            })
+        });
+        let left: rdma_ucm_destroy_id_resp = left.inspect_err(|_| {
+            // The id is a member still, and an event that names the group may come.
+            group.state.lock().left = false;
+            id.own(|own| own.groups.push(group.clone()));
+        })?;
+        let (attached, qp) = (group.state.lock().attached.take(), id.seen().qp);
         if let Some((gid, lid)) = attached.filter(|_| !qp.is_null()) {
             // SAFETY: the queue pair belongs to the id, and is live. If the program has detached it already, the call
             // only fails.
             unsafe { (id.provider.verbs.ibv_detach_mcast)(qp, &ibv_gid { raw: gid }, lid) };
         }
-        let left: rdma_ucm_destroy_id_resp =
-            id.file()?.ask(RDMA_USER_CM_CMD_LEAVE_MCAST, |response| rdma_ucm_destroy_id {
-                response,
-                id: handle,
-                reserved: 0,
-            })?;
         if id.own(|own| own.synchronous) {
             id.acknowledge_shown();
         }
@@ -143,7 +149,7 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut so
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering::*};
+    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::*};
 
     use super::*;
     use crate::channel::Channel;
@@ -155,6 +161,8 @@ mod tests {
     /// How many times the queue pair is attached.
     static ATTACHED: AtomicI32 = AtomicI32::new(0);
     static GROUP: AtomicPtr<Group> = AtomicPtr::new(std::ptr::null_mut());
+    /// Whether the file refuses that a group is left.
+    static REFUSES: AtomicBool = AtomicBool::new(false);
 
     unsafe extern "C" fn attach(_: *mut ibv_qp, _: *const ibv_gid, _: u16) -> c_int {
         ATTACHED.fetch_add(1, SeqCst);
@@ -183,6 +191,10 @@ mod tests {
         // SAFETY: the command has this header, and after it the address for its answer.
         unsafe {
             if (*header).cmd == RDMA_USER_CM_CMD_LEAVE_MCAST {
+                if REFUSES.load(SeqCst) {
+                    transom_thread::set_errno(libc::ENOENT);
+                    return -1;
+                }
                 let command = header.add(1).cast::<rdma_ucm_destroy_id>().read_unaligned();
                 let answer = rdma_ucm_destroy_id_resp { events_reported: 1 };
                 std::ptr::with_exposed_provenance_mut::<rdma_ucm_destroy_id_resp>(
@@ -237,6 +249,13 @@ mod tests {
             });
             GROUP.store(Arc::as_ptr(&group).cast_mut(), SeqCst);
             this.own(|own| own.groups.push(group));
+            // Who may not leave is a member still, whose event may come.
+            REFUSES.store(true, SeqCst);
+            assert_eq!(rdma_leave_multicast(id, name), -1);
+            assert!(this.own(|own| std::ptr::eq(&*own.groups[0], GROUP.load(SeqCst))));
+            arrive();
+            assert_eq!(ATTACHED.load(SeqCst), 1);
+            REFUSES.store(false, SeqCst);
             assert_eq!(rdma_leave_multicast(id, name), 0);
             assert_eq!(ATTACHED.load(SeqCst), 0);
             assert_eq!(Id::destroy(id), Ok(()));

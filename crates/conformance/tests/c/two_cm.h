@@ -1,13 +1,14 @@
 /*
  * What the programs have in common that use rdma_cm under `transom run` with two devices, one on eth0 (10.9.0.1) and one
- * on eth1 (10.10.0.1): ids that get the device which has their address, and connections at one device.
+ * on eth1 (10.10.0.1), or with a third one on eth2 (10.11.0.1): ids that get the device which has their address, and
+ * connections at one device.
  */
 #include "cm.h"
 
-static const char *const addresses[] = {"10.9.0.1", "10.10.0.1"};
+static const char *const addresses[] = {"10.9.0.1", "10.10.0.1", "10.11.0.1"};
 static const char *const names[] = {"transom0", "transom1", "transom2"};
 /* The device that ids of each address get. */
-static int device_of[] = {0, 1};
+static int device_of[] = {0, 1, 2};
 
 static struct rdma_event_channel *channel;
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "two_cm.h"
 
 /* Rules: DEVS-14 */
@@ -204,13 +205,66 @@ static void two_threads_take_two_events(void)
 	shown("of two threads and two events, each gets one");
 }
 
-int main(void)
+static struct rdma_cm_id *datagrams_at(struct rdma_event_channel *of, int device)
 {
-	CHECK((channel = rdma_create_event_channel()));
+	struct sockaddr_in address = address_of(device);
+	struct rdma_cm_id *id;
+
+	CHECK(!rdma_create_id(of, &id, NULL, RDMA_PS_UDP));
+	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&address));
+	is_at(id, device);
+	return id;
+}
+
+/* Three devices, which two channels meet in another order. Rules: CM-52, DEVS-14 */
+static void groups_move_with_their_id(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xef4d0007)};
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct sockaddr *group = (struct sockaddr *)&at;
+	struct rdma_cm_id *ids[] = {
+		datagrams_at(channel, 1), datagrams_at(channel, 2),
+		datagrams_at(other, 2), datagrams_at(other, 1),
+	};
+	struct rdma_cm_id *moves = ids[1], *stays = ids[3];
+	struct rdma_cm_event *event;
+	int i;
+
+	CHECK(!rdma_join_multicast(moves, group, NULL));
+	expect(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
+	CHECK(!rdma_join_multicast(stays, group, NULL));
+	expect(other, RDMA_CM_EVENT_MULTICAST_JOIN);
+	CHECK(!rdma_migrate_id(moves, other));
+	/* Each leaves its own group. */
+	CHECK(!rdma_leave_multicast(moves, group) && !rdma_leave_multicast(stays, group));
+	/* An event that waits follows too, and goes with the group. */
+	CHECK(!rdma_join_multicast(moves, group, NULL) && !rdma_migrate_id(moves, channel));
+	CHECK(!rdma_leave_multicast(moves, group));
+	CHECK(!fcntl(channel->fd, F_SETFL, O_NONBLOCK));
+	CHECK(rdma_get_cm_event(channel, &event) && errno == EAGAIN);
+	for (i = 0; i < 4; i++)
+		CHECK(!rdma_destroy_id(ids[i]));
+	rdma_destroy_event_channel(other);
+	shown("a group moves with its id to another channel");
+}
+
+static void two_devices(void)
+{
 	events_come_as_they_happened();
 	descriptors_are_not_lost();
 	a_listener_moves_whole_or_not_at_all();
 	two_threads_take_two_events();
+}
+
+static const struct named_case cases[] = {
+	CASE(two_devices),
+	CASE(groups_move_with_their_id),
+};
+
+int main(int argc, char **argv)
+{
+	CHECK((channel = rdma_create_event_channel()));
+	RUN_CASE(cases, argc, argv);
 	rdma_destroy_event_channel(channel);
 	return 0;
 }

@@ -312,7 +312,10 @@ fn join(
 pub(super) fn leave_mcast(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(size_of::<rdma_ucm_destroy_id_resp>())?;
     let body: rdma_ucm_destroy_id = command.body()?;
-    let events_reported = command.call(|manager| manager.leave(command.file(), body.id))?;
+    let events_reported = command.call(|manager| {
+        let number = command.part.number_of_group(body.id)?;
+        manager.leave(command.file(), number)
+    })?;
     command.answer(body.response, &rdma_ucm_destroy_id_resp { events_reported })
 }
 

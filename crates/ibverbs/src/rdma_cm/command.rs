@@ -131,7 +131,7 @@ impl<'a> Command<'a> {
         let Some(at) = place else { return Ok(()) };
         let named = self.get(self.body.checked_add(at as u64).ok_or(FAULT)?)?;
         let Place { part, id } = match number {
-            RDMA_USER_CM_CMD_LEAVE_MCAST => self.own.place_of_group(named),
+            RDMA_USER_CM_CMD_LEAVE_MCAST => self.own.place_by_slot(named),
             _ => self.own.place_of(named),
         }?;
         (self.part, self.id) = (part, Some(Named { at, named, id }));

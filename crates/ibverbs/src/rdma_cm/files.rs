@@ -51,7 +51,7 @@ impl File {
             Refusal::new(error.errno().unwrap_or(libc::ENODEV), said)
         })?;
         let may_have_several = Description::chosen().is_ok_and(|all| all.len() > 1);
-        let first = Arc::new(Part::open(0, adapter)?);
+        let first = Arc::new(Part::open(adapter)?);
         let all = may_have_several.then(|| parts::all_of(&first)).transpose();
         let all = match all {
             Ok(all) => all,
@@ -142,9 +142,7 @@ impl File {
         if parts.iter().any(|part| part.adapter.device().process().is_inherited()) {
             return Err(Refused::Inherited.into());
         }
-        let is_free = |index: &u8| parts.iter().all(|part| part.index != *index);
-        let index = (0..=u8::MAX).find(is_free).ok_or(Refused::NoDescriptor)?;
-        let part = Arc::new(Part::open(index, adapter)?);
+        let part = Arc::new(Part::open(adapter)?);
         let stale = stale(&mut FILES.lock(), part.file);
         // Who closes the file takes its descriptor first, and its parts then.
         let all = self.all.lock();
@@ -210,22 +208,14 @@ impl File {
         if let Some(place) = self.places.lock().now(named) {
             return Ok(place);
         }
-        // The connection manager of a device has its slot in its numbers.
-        let slot = |part: &Part| part.adapter.device().process().announcer().slot;
-        let part = self.parts().into_iter().find(|part| u32::from(slot(part)) == named >> 24);
-        Ok(Place { part: part.map_or_else(|| self.first(), Ok)?, id: CommId(named) })
+        self.place_by_slot(named)
     }
 
-    /// The part of a group's number, and its number there.
-    pub(super) fn place_of_group(&self, number: u32) -> Result<Place, Refusal> {
-        let (index, id) = parts::part_of_group(number);
-        let parts = self.parts.lock();
-        let part = parts.iter().find(|part| usize::from(part.index) == index).cloned();
-        drop(parts);
-        Ok(match part {
-            Some(part) => Place { part, id },
-            None => Place { part: self.first()?, id: CommId(number) },
-        })
+    /// Where an id is that has not moved, or a group: the slot of its device is in the number.
+    pub(super) fn place_by_slot(&self, named: u32) -> Result<Place, Refusal> {
+        let slot = parts::slot_in(named);
+        let part = self.parts().into_iter().find(|part| part.slot() == slot);
+        Ok(Place { part: part.map_or_else(|| self.first(), Ok)?, id: CommId(named) })
     }
 
     /// Where an id is and has been, if it has moved.

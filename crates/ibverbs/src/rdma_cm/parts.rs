@@ -8,26 +8,28 @@ use rustix::event::epoll;
 use transom_cm::Refused;
 use transom_host::Adapter;
 use transom_host::connections::manager::Manager;
-use transom_wire::cm::CommId;
 
 use super::refusal::Refusal;
 
 /// What of a file is at one device.
 pub(super) struct Part {
-    /// Its place among the parts of the file.
-    pub(super) index: u8,
     pub(super) adapter: Arc<Adapter>,
     /// The descriptor by which the connection manager of this device knows it.
     pub(super) file: c_int,
 }
 
-/// The bits of a group's number that tell the part of the file.
-const PART_OF_GROUP: u32 = 24;
+/// The upper bits of a program's number for an id or a group tell the device, by its slot.
+const SLOT: u32 = 24;
+
+/// The slot of the device that a program's number for an id or a group tells of.
+pub(super) fn slot_in(named: u32) -> u32 {
+    named >> SLOT
+}
 
 impl Part {
-    pub(super) fn open(index: u8, adapter: Arc<Adapter>) -> Result<Self, Refusal> {
+    pub(super) fn open(adapter: Arc<Adapter>) -> Result<Self, Refusal> {
         match adapter.connections().call(|manager| manager.open_file()) {
-            Ok(file) => Ok(Self { index, adapter, file }),
+            Ok(file) => Ok(Self { adapter, file }),
             Err(refused) => {
                 adapter.close();
                 Err(Refused::into(refused))
@@ -58,15 +60,22 @@ impl Part {
         !device.process().is_inherited() && device.check().is_err()
     }
 
-    /// The program's number for a group of this part.
-    pub(super) fn name_of_group(&self, number: u32) -> u32 {
-        number | u32::from(self.index) << PART_OF_GROUP
+    /// The slot of its device. No other device has it as long as this one is open.
+    pub(super) fn slot(&self) -> u32 {
+        self.adapter.device().process().announcer().slot.into()
     }
-}
 
-/// The index of the part that a program's number for a group names, and the number there.
-pub(super) fn part_of_group(number: u32) -> (usize, CommId) {
-    ((number >> PART_OF_GROUP) as usize, CommId(number & ((1 << PART_OF_GROUP) - 1)))
+    /// The program's number for a group here. It tells the device, and not the part: with its id, a group may move to a
+    /// file that has other parts.
+    pub(super) fn name_of_group(&self, number: u32) -> u32 {
+        number | self.slot() << SLOT
+    }
+
+    /// The number here of a group that the program names, if it belongs to this device.
+    pub(super) fn number_of_group(&self, named: u32) -> Result<u32, Refused> {
+        let number = named & !(u32::MAX << SLOT);
+        if slot_in(named) == self.slot() { Ok(number) } else { Err(Refused::NoGroup) }
+    }
 }
 
 /// A descriptor that is readable while that of any part is. This is the first of them.

@@ -334,6 +334,8 @@ fn a_group_that_is_joined_many_times_has_as_many_events() {
     for (uid, number) in uids.zip(&numbers) {
         assert_eq!(file.expect(event::MULTICAST_JOIN, *number).uid, uid);
     }
+    // Each number tells the device too.
+    assert_eq!(file.leave(Id(numbers[0].0 ^ 1 << 24)), Err(libc::ENOENT));
     for number in numbers {
         assert_eq!(file.leave(number), Ok(1));
     }

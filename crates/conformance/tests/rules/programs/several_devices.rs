@@ -230,14 +230,15 @@ fn devices_are_as_they_are_described() {
 
 /// A second interface, with the address 10.10.0.1.
 fn second_interface_up() {
-    for line in [
-        "link add eth1 type veth peer name far1",
-        "address add 10.10.0.1/24 dev eth1",
-        "link set far1 up",
-        "link set eth1 up",
-    ] {
-        ip(line);
-    }
+    interface_up(1);
+}
+
+/// The interface of this number beside eth0, with the address 10.10.0.1, 10.11.0.1 and so on.
+fn interface_up(number: u8) {
+    ip(&format!("link add eth{number} type veth peer name far{number}"));
+    ip(&format!("address add 10.{}.0.1/24 dev eth{number}", 9 + number));
+    ip(&format!("link set far{number} up"));
+    ip(&format!("link set eth{number} up"));
 }
 
 /// Two devices, each on an interface of its own.

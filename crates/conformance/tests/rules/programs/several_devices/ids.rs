@@ -6,7 +6,7 @@ use transom_conformance::c_programs::{RDMACM, compile, in_time, run};
 use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone, interfaces_up};
 
-use super::{Installed, LIMIT, ON_INTERFACES, second_interface_up};
+use super::{Installed, LIMIT, ON_INTERFACES, interface_up, second_interface_up};
 
 /// The third device has the address of the second.
 const SHARED: [&str; 3] = [ON_INTERFACES[0], ON_INTERFACES[1], "--device=transom2,netdev=eth1"];
@@ -38,8 +38,12 @@ fn channels_of_two_devices() {
     let (installed, binary) = with_two_interfaces("two_cm_channels");
     let binary = binary.to_str().expect("a plain path");
     for link in ["", "wire"] {
-        run(installed.run(&ON_INTERFACES, &[binary]).env("TRANSOM_LINK", link), 5);
+        let mut command = installed.run(&ON_INTERFACES, &[binary, "two_devices"]);
+        run(command.env("TRANSOM_LINK", link), 5);
     }
+    interface_up(2);
+    let three = [ON_INTERFACES[0], ON_INTERFACES[1], "--device=transom2,netdev=eth2"];
+    run(&mut installed.run(&three, &[binary, "groups_move_with_their_id"]), 1);
 }
 
 fn devices_go() {
