@@ -44,6 +44,17 @@ pub struct AddressVector {
     pub hop_limit: u8,
 }
 
+/// The path to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The address vector to the peer.
+    pub address: AddressVector,
+    /// Path MTU.
+    pub mtu: PathMtu,
+    /// How long a packet may be under way.
+    pub life_time: TimeCode,
+}
+
 /// The attributes for a state. Attributes that are not listed stay unchanged. The P_Key index is 0, and the port is
 /// [`PORT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

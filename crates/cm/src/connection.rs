@@ -30,7 +30,7 @@ use transom_wire::cm::{
     Rejected, Req, Rtu, TimeCode, Transport,
 };
 
-use crate::attributes::{AddressVector, Attributes, QpState};
+use crate::attributes::{self, AddressVector, Attributes, QpState};
 use crate::event::Happened;
 use crate::refused::Refused;
 use crate::retransmission::Retransmission;
@@ -176,6 +176,12 @@ impl Connection {
     /// The address vector to the peer. The peer's messages come by the same route.
     pub(crate) fn address(&self) -> &AddressVector {
         &self.peer.address
+    }
+
+    /// The path to the peer.
+    pub(crate) fn path(&self) -> attributes::Path {
+        let Agreed { mtu, life_time, .. } = self.agreed;
+        attributes::Path { address: self.peer.address, mtu, life_time }
     }
 
     /// Whether a message has come by the route that leads to the peer.

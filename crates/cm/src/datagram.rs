@@ -151,7 +151,7 @@ impl Resolution {
                 ece: reply.ece,
                 private_data: Box::new(reply.private_data),
             },
-            status => Happened::NotServed(status),
+            status => Happened::NotServed { status, private_data: Box::new(reply.private_data) },
         };
         shared.happened(self.id, happened);
         true

@@ -16,6 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use transom_wire::Psn;
 use transom_wire::cm::{Bits, CommId, Ece, Ignored, Qpn, RejectReason, ServiceId, SidrStatus};
 
+use crate::attributes::{AddressVector, Path};
 use crate::connection::{Connection, ConnectionState, Record};
 use crate::datagram::Resolution;
 use crate::event::{Event, Group};
@@ -288,11 +289,19 @@ impl Engine {
         }
     }
 
-    /// Whether the path of that route, which a connection needs, is known too.
-    pub fn has_path(&self, id: CommId) -> bool {
-        let state = self.ids.get(&id).map(|entry| &entry.state);
-        let exchanging = state.filter(|state| !matches!(state, State::AddressResolved(_)));
-        exchanging.is_some() && self.route(id).is_some()
+    /// The path of that route, once it is known with all that a connection needs: before the connection as the id's
+    /// options say, then as the ends have agreed.
+    pub fn path(&self, id: CommId) -> Option<Path> {
+        let entry = self.ids.get(&id)?;
+        let by = |address: AddressVector| {
+            Some(Path { address, mtu: address.route.mtu, life_time: entry.options.life_time() })
+        };
+        match &entry.state {
+            State::RouteResolved(route) => by(entry.way(*route)),
+            State::Connection(connection) => Some(connection.path()),
+            State::Resolution(resolution) => by(*resolution.address()),
+            _ => None,
+        }
     }
 
     /// The number of requests that wait at a listener. `None` if the id does not listen.

@@ -53,7 +53,12 @@ pub enum Happened {
         datagram: bool,
     },
     /// The datagram service is not available.
-    NotServed(SidrStatus),
+    NotServed {
+        /// The reason.
+        status: SidrStatus,
+        /// The peer's private data, padded with zeros.
+        private_data: Box<[u8]>,
+    },
     /// The peer has refused.
     Rejected {
         /// The reason.
@@ -177,7 +182,7 @@ impl Happened {
             Self::RouteError(_) => 3,
             Self::ConnectRequest { .. } => 4,
             Self::ConnectResponse { .. } => 5,
-            Self::Unreachable | Self::NotServed(_) | Self::NobodyThere { datagram: true } => 7,
+            Self::Unreachable | Self::NotServed { .. } | Self::NobodyThere { datagram: true } => 7,
             Self::Rejected { .. } | Self::NobodyThere { datagram: false } => 8,
             Self::Established | Self::Resolved { .. } => 9,
             Self::Disconnected { .. } => 10,
@@ -196,7 +201,7 @@ impl Happened {
             Self::AddressError(errno) | Self::RouteError(errno) => -errno.0,
             Self::MulticastError(_, errno) => -errno.0,
             Self::Unreachable | Self::Disconnected { timed_out: true } => -Errno::ETIMEDOUT.0,
-            Self::NotServed(status) => status.code().into(),
+            Self::NotServed { status, .. } => status.code().into(),
             Self::NobodyThere { datagram: true } => SidrStatus::NotSupported.code().into(),
             Self::NobodyThere { datagram: false } => RejectReason::InvalidServiceId.code().into(),
             Self::Rejected { reason, .. } => reason.code().into(),
@@ -211,6 +216,7 @@ impl Happened {
             Self::ConnectRequest { private_data, .. }
             | Self::ConnectResponse { private_data, .. }
             | Self::Rejected { private_data, .. }
+            | Self::NotServed { private_data, .. }
             | Self::Resolved { private_data, .. } => private_data,
             _ => &[],
         }

@@ -87,6 +87,12 @@ pub trait Host {
     /// this host ([`Refused::NotAvailable`]) or to no device ([`Refused::NoDevice`]).
     fn claim(&mut self, claim: Claim) -> Result<u16, Refused>;
 
+    /// Whether an IPv6 wildcard excludes IPv4 if its program does not say so.
+    fn is_v6_only(&self) -> bool;
+
+    /// The id of this claim has it with these options from now on. Who wants the port later is judged by them.
+    fn change(&mut self, claim: Claim) -> Result<(), Refused>;
+
     /// Lets an id with this claim listen. Nobody may share its port then.
     fn listen(&mut self, claim: Claim) -> Result<(), Refused>;
 
@@ -114,6 +120,8 @@ pub struct Ports {
     pub ephemeral: std::ops::RangeInclusive<u16>,
     /// Whether ids may have ports below 1024.
     pub privileged: bool,
+    /// Whether an IPv6 wildcard excludes IPv4 if its program does not say so.
+    pub v6_only: bool,
     next: u16,
 }
 
@@ -126,6 +134,7 @@ impl Ports {
             listening: BTreeSet::new(),
             ephemeral: 32_768..=60_999,
             privileged: false,
+            v6_only: false,
             next: 0,
         }
     }
@@ -184,6 +193,17 @@ impl Host for Ports {
         let port = claim.address.port();
         self.claims.entry((claim.space, port)).or_default().push(claim);
         Ok(port)
+    }
+
+    fn is_v6_only(&self) -> bool {
+        self.v6_only
+    }
+
+    fn change(&mut self, claim: Claim) -> Result<(), Refused> {
+        let claims = self.claims.get_mut(&(claim.space, claim.address.port()));
+        let own = claims.into_iter().flatten().filter(|it| it.id == claim.id);
+        own.for_each(|it| *it = claim);
+        Ok(())
     }
 
     fn listen(&mut self, claim: Claim) -> Result<(), Refused> {

@@ -53,8 +53,8 @@ pub struct Options {
     pub tos: Option<u8>,
     /// Whether other ids with this option may have the same port.
     pub reuse_address: bool,
-    /// Whether an IPv6 wildcard excludes IPv4.
-    pub v6_only: bool,
+    /// Whether an IPv6 wildcard excludes IPv4. `None` is the host's default.
+    pub v6_only: Option<bool>,
     /// The ACK timeout of the queue pair.
     pub ack_timeout: Option<TimeCode>,
 }

@@ -1,5 +1,7 @@
 //! The reasons for refused calls, and the errors in events, by the system's numbers.
 
+use std::net::IpAddr;
+
 /// A system's error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
@@ -33,7 +35,7 @@ impl Errno {
     pub const EIO: Self = Self(5);
 }
 
-/// The reason why a call is refused. A refused call has changed nothing.
+/// The reason why a call is refused. A refused call has changed nothing, except where its reason says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refused {
     /// There is no such id.
@@ -84,6 +86,14 @@ pub enum Refused {
     /// No device has this address.
     #[error("the address belongs to this host, but not to the device: see `transom devices`")]
     NoDevice,
+    /// No route leads to the destination. The id is bound all the same.
+    #[error("no route leads to {to}: {}", std::io::Error::from_raw_os_error(.errno.0))]
+    NoRoute {
+        /// The destination.
+        to: IpAddr,
+        /// The host's error.
+        errno: Errno,
+    },
     /// A port below 1024 needs a privilege.
     #[error("a port below net.ipv4.ip_unprivileged_port_start needs CAP_NET_BIND_SERVICE")]
     Privileged,
@@ -148,7 +158,7 @@ impl Refused {
             Self::Privileged => Errno::EACCES,
             Self::Connected => Errno::EISCONN,
             Self::NoIds | Self::NoTable | Self::NoMemory => Errno::ENOMEM,
-            Self::NoManager(errno) => errno,
+            Self::NoManager(errno) | Self::NoRoute { errno, .. } => errno,
             Self::NoFile => Errno::EBADF,
             Self::NoDescriptor => Errno::EMFILE,
             Self::Removed => Errno::ENXIO,

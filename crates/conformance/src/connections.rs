@@ -290,6 +290,50 @@ impl File {
         [&answer.src_addr, &answer.dst_addr].map(socket_address)
     }
 
+    /// Sets an option.
+    ///
+    /// # Errors
+    ///
+    /// The errno.
+    pub fn set_option<T: Copy>(
+        &self,
+        id: Id,
+        (level, optname): (u32, u32),
+        value: &[T],
+    ) -> Result<(), c_int> {
+        let body = rdma_ucm_set_option {
+            optval: value.as_ptr() as u64,
+            id: id.0,
+            level,
+            optname,
+            optlen: size_of_val(value) as u32,
+        };
+        self.write(RDMA_USER_CM_CMD_SET_OPTION, &body, 0)
+    }
+
+    /// The path of an id, as it is on the wire.
+    pub fn path(&self, id: Id) -> ibv_path_record {
+        let mut answer =
+            [0_u8; size_of::<rdma_ucm_query_path_resp>() + size_of::<ib_path_rec_data>()];
+        let response = room(&mut answer);
+        let body = rdma_ucm_query { response, id: id.0, option: RDMA_USER_CM_QUERY_PATH };
+        self.write(RDMA_USER_CM_CMD_QUERY, &body, size_of_val(&answer)).expect("an answer");
+        assert_eq!(answer[0], 1, "no path");
+        let record = &answer[answer.len() - size_of::<ibv_path_record>()..];
+        // SAFETY: it is that long, and any bytes are a valid record.
+        unsafe { record.as_ptr().cast::<ibv_path_record>().read_unaligned() }
+    }
+
+    /// The path of an id, as an older librdmacm asks for it.
+    pub fn route(&self, id: Id) -> ib_user_path_rec {
+        let mut answer = rdma_ucm_query_route_resp::default();
+        let response = room(&mut answer);
+        let body = rdma_ucm_query { response, id: id.0, option: 0 };
+        self.write(RDMA_USER_CM_CMD_QUERY_ROUTE, &body, size_of_val(&answer)).expect("an answer");
+        assert_eq!(answer.num_paths, 1, "no path");
+        answer.ib_route[0]
+    }
+
     /// Fetches the next event, without waiting for it.
     ///
     /// # Errors

@@ -18,8 +18,8 @@ pub(super) struct Agreed {
     pub(super) retry_count: Bits<3>,
     rnr_retry_count: Bits<3>,
     pub(super) ack_timeout: TimeCode,
-    /// The packet life time. With the delay in the REP it gives the timeout.
-    life_time: TimeCode,
+    /// The packet life time. At the active end it gives the timeout, with the delay in the REP.
+    pub(super) life_time: TimeCode,
 }
 
 impl Agreed {
@@ -40,6 +40,7 @@ impl Agreed {
     pub(super) fn offered(req: &Req) -> Self {
         // The minimum is the timeout for packet life time 0.
         let ack_timeout = req.primary.local_ack_timeout.max(TimeCode::of(Bits::low(1)));
+        let life_time = TimeCode::of(Bits::low(u32::from(ack_timeout.code()) - 1));
         Self {
             mtu: req.mtu,
             responder_resources: req.initiator_depth,
@@ -47,7 +48,7 @@ impl Agreed {
             retry_count: req.retry_count,
             rnr_retry_count: req.rnr_retry_count,
             ack_timeout,
-            life_time: ack_timeout,
+            life_time,
         }
     }
 

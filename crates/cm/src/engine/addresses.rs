@@ -29,24 +29,36 @@ impl Engine {
     }
 
     /// Sets whether other ids with this option may have the same port.
-    pub fn set_reuse_address(&mut self, id: CommId, reuse: bool) -> Result<(), Refused> {
+    pub fn set_reuse_address(
+        &mut self,
+        id: CommId,
+        reuse: bool,
+        host: &mut impl Host,
+    ) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         let idle = matches!(entry.state, State::Idle) && entry.claim.is_none();
         if !idle && (!reuse || matches!(entry.state, State::Listening { .. })) {
             let takes = "RDMA_OPTION_ID_REUSEADDR is set before rdma_bind_addr and rdma_listen";
             return Err(entry.not_now(takes));
         }
+        entry.change_claim(host, |claim| claim.reuse = reuse)?;
         entry.options.reuse_address = reuse;
         Ok(())
     }
 
     /// Sets whether an IPv6 wildcard excludes IPv4.
-    pub fn set_v6_only(&mut self, id: CommId, only: bool) -> Result<(), Refused> {
+    pub fn set_v6_only(
+        &mut self,
+        id: CommId,
+        only: bool,
+        host: &mut impl Host,
+    ) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if !matches!(entry.state, State::Idle) {
             return Err(entry.not_now("RDMA_OPTION_ID_AFONLY is set before rdma_listen"));
         }
-        entry.options.v6_only = only;
+        entry.change_claim(host, |claim| claim.v6_only = only)?;
+        entry.options.v6_only = Some(only);
         Ok(())
     }
 
@@ -148,6 +160,17 @@ impl Engine {
         Ok(())
     }
 
+    /// The host says at once that no route leads to the destination, and with it the call is refused. The id stays
+    /// bound.
+    pub fn has_no_route(&mut self, id: CommId, errno: Errno) -> Refused {
+        let Some(entry) = self.ids.get_mut(&id) else { return Refused::NoSuchId };
+        let (State::ResolvingAddress, Some(destination)) = (&entry.state, entry.destination) else {
+            return entry.not_now("an address is resolved once");
+        };
+        entry.state = State::Idle;
+        Refused::NoRoute { to: destination.ip(), errno }
+    }
+
     /// The path that a connection needs was found, or not.
     pub fn resolve_route(&mut self, id: CommId, found: Result<(), Errno>) -> Result<(), Refused> {
         let route = self.takes_route(id)?;
@@ -225,10 +248,27 @@ impl Entry {
         host: &mut impl Host,
     ) -> Result<(), Refused> {
         let Options { v6_only, reuse_address: reuse, .. } = self.options;
+        let v6_only = v6_only.unwrap_or_else(|| host.is_v6_only());
         let mut claim = Claim { id, space: self.service.space(), address, v6_only, reuse };
         address.set_port(host.claim(claim)?);
         claim.address = address;
         (self.claim, self.source) = (Some(claim), Some(address));
+        Ok(())
+    }
+
+    /// Changes its claim, and what others see of it, if it has one.
+    fn change_claim(
+        &mut self,
+        host: &mut impl Host,
+        change: impl FnOnce(&mut Claim),
+    ) -> Result<(), Refused> {
+        let Some(claim) = &mut self.claim else { return Ok(()) };
+        let mut changed = *claim;
+        change(&mut changed);
+        if changed != *claim {
+            host.change(changed)?;
+            *claim = changed;
+        }
         Ok(())
     }
 

@@ -11,11 +11,11 @@ use transom_wire::cm::{
 use transom_wire::packet::DEFAULT_PKEY;
 
 use super::backlog::Backlog;
-use super::{Accept, Connect, Engine, State};
+use super::{Accept, Connect, Engine, Entry, State};
 use crate::attributes::{Access, AddressVector, Attributes, DEFAULT_QKEY, HOP_LIMIT, QpState};
 use crate::connection::{Connection, ReplyParameters, path};
 use crate::datagram::Resolution;
-use crate::host::Host;
+use crate::host::{Host, Route};
 use crate::options::{Kind, Options};
 use crate::refused::Refused;
 use crate::shared::{Shared, padded};
@@ -146,12 +146,7 @@ impl Engine {
         let addresses = Addresses::new(source.ip(), destination.ip()).ok_or(Refused::Family)?;
         let header = IpHeader { source_port: source.port(), addresses }.write();
         let service = ServiceId::of(entry.service.space(), destination.port());
-        let address = AddressVector {
-            route,
-            flow_label: flow_label(source.port(), destination.port()),
-            traffic_class: entry.options.tos.unwrap_or(route.traffic_class),
-            hop_limit: HOP_LIMIT,
-        };
+        let address = entry.way(route);
         let transport = match entry.service.kind() {
             Kind::Rc => Transport::Rc,
             Kind::Uc => Transport::Uc,
@@ -231,7 +226,12 @@ impl Engine {
                 Ok(Attributes::ReadyToSend { psn: Psn::default(), timeout: None, retries: None })
             }
             (State::Connection(connection), state) => {
-                connection.attributes(state, self.shared.config.flush)
+                let mut attributes = connection.attributes(state, self.shared.config.flush)?;
+                // What the program has set counts at each end, whatever the messages have agreed on (rule CM-38).
+                if let Attributes::ReadyToSend { timeout: Some(timeout), .. } = &mut attributes {
+                    *timeout = entry.options.ack_timeout.unwrap_or(*timeout);
+                }
+                Ok(attributes)
             }
             (_, QpState::Init) => Ok(Attributes::Init { access: Access::default() }),
             (state, _) => Err(state.not_now("RTR and RTS need the peer's answer or request")),
@@ -251,9 +251,22 @@ impl Engine {
     }
 }
 
+impl Entry {
+    /// The address vector of a route that was found for it.
+    pub(super) fn way(&self, route: Route) -> AddressVector {
+        let port = |of: Option<SocketAddr>| of.map_or(0, |it| it.port());
+        AddressVector {
+            route,
+            flow_label: flow_label(port(self.source), port(self.destination)),
+            traffic_class: self.options.tos.unwrap_or(route.traffic_class),
+            hop_limit: HOP_LIMIT,
+        }
+    }
+}
+
 impl Options {
     /// The packet life time for the timeouts in messages.
-    fn life_time(&self) -> TimeCode {
+    pub(super) fn life_time(&self) -> TimeCode {
         let set = self.ack_timeout.and_then(|timeout| timeout.code().checked_sub(1));
         set.and_then(TimeCode::new).unwrap_or(LIFE_TIME)
     }

@@ -13,7 +13,7 @@ use crate::attributes::{AddressVector, HOP_LIMIT};
 use crate::connection::{Connection, ConnectionState, Outcome};
 use crate::datagram::{Resolution, refusal};
 use crate::event::{Happened, Offer};
-use crate::host::{Claim, Host};
+use crate::host::Host;
 use crate::nodes::Node;
 use crate::options::Kind;
 use crate::shared::{Arrival, Shared, gid};
@@ -327,7 +327,6 @@ impl Engine {
         let psn = self.shared.numbers.psn();
         let listener = self.ids.get(&admitted.listener)?;
         let mut entry = Entry::new(listener.service, psn);
-        entry.options = listener.options;
         entry.source = Some(admitted.destination);
         entry.destination = Some(admitted.source);
         entry.waits_for = Some((admitted.listener, admitted.from));
@@ -444,7 +443,6 @@ impl Entry {
     /// Whether it takes requests for this kind of queue pair at this address.
     fn takes(&self, kind: Kind, address: IpAddr, from_here: bool) -> bool {
         let Some(claim) = self.claim else { return false };
-        let claim = Claim { v6_only: self.options.v6_only, ..claim };
         self.service.kind() == kind && claim.takes(address, from_here)
     }
 }

@@ -157,6 +157,14 @@ impl Host for Loopback {
         self.0.claim(claim)
     }
 
+    fn is_v6_only(&self) -> bool {
+        self.0.is_v6_only()
+    }
+
+    fn change(&mut self, claim: Claim) -> Result<(), Refused> {
+        self.0.change(claim)
+    }
+
     fn listen(&mut self, claim: Claim) -> Result<(), Refused> {
         self.0.listen(claim)
     }

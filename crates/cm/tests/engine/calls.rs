@@ -83,6 +83,74 @@ fn a_way_that_is_not_found_can_be_looked_for_again() {
     network.finish();
 }
 
+/// The call says so, and the id keeps its port.
+///
+/// Rules: CM-33
+#[test]
+fn a_destination_without_a_route_is_refused_at_once() {
+    use transom_cm::refused::Errno;
+    let mut network = Network::new(2);
+    let End { engine, host, .. } = &mut network.ends[0];
+    let id = engine.create(Service::TCP).unwrap();
+    let to = "203.0.113.9:7174".parse().unwrap();
+    engine.resolve_address(id, None, to, host).unwrap();
+    let refused = engine.has_no_route(id, Errno(101));
+    assert_eq!((refused.errno(), engine.poll_event()), (Errno(101), None));
+    assert!(refused.to_string().contains("203.0.113.9"), "{refused}");
+    let bound = engine.source(id).unwrap();
+    assert!(matches!(engine.bind(id, bound, host), Err(Refused::State { is: "is bound", .. })));
+    engine.resolve_address(id, None, "10.0.0.2:7174".parse().unwrap(), host).unwrap();
+    let route = transom_cm::Host::route(host, address(0), address(1)).unwrap();
+    engine.address_resolved(id, Ok(route)).unwrap();
+    assert!(matches!(engine.has_no_route(id, Errno(101)), Refused::State { .. }));
+    assert_eq!(engine.source(id).unwrap().port(), bound.port());
+    network.run();
+    network.ends[0].events.clear();
+    network.finish();
+}
+
+/// Who wants the port later is judged by what is set then.
+///
+/// Rules: CM-36, CM-38
+#[test]
+fn options_that_are_set_after_the_address_count() {
+    let mut network = Network::new(2);
+    let End { engine, host, .. } = &mut network.ends[0];
+    let ids: [CommId; 5] = std::array::from_fn(|_| engine.create(Service::TCP).unwrap());
+    let at = "10.0.0.1:9000".parse().unwrap();
+    engine.bind(ids[0], at, host).unwrap();
+    engine.set_reuse_address(ids[1], true, host).unwrap();
+    assert_eq!(engine.bind(ids[1], at, host), Err(Refused::InUse));
+    engine.set_reuse_address(ids[0], true, host).unwrap();
+    engine.bind(ids[1], at, host).unwrap();
+
+    let [any4, any6] = ["0.0.0.0:9001", "[::]:9001"].map(|any| any.parse().unwrap());
+    engine.bind(ids[2], any6, host).unwrap();
+    assert_eq!(engine.bind(ids[3], any4, host), Err(Refused::Overlaps));
+    engine.set_v6_only(ids[2], true, host).unwrap();
+    engine.bind(ids[3], any4, host).unwrap();
+    engine.set_v6_only(ids[2], false, host).unwrap();
+    assert_eq!(engine.listen(ids[3], 1, 0, host), Err(Refused::Overlaps));
+    network.finish();
+}
+
+/// Rules: CM-36, CM-38
+#[test]
+fn the_host_says_whether_an_ipv6_wildcard_excludes_ipv4() {
+    let mut network = Network::new(2);
+    let End { engine, host, .. } = &mut network.ends[0];
+    host.v6_only = true;
+    let [any4, any6] = ["0.0.0.0:9001", "[::]:9001"].map(|any| any.parse().unwrap());
+    let [four, six, both] = std::array::from_fn(|_| engine.create(Service::TCP).unwrap());
+    engine.bind(six, any6, host).unwrap();
+    engine.bind(four, any4, host).unwrap();
+    engine.destroy(six, 0, host).unwrap();
+    // What the program says counts.
+    engine.set_v6_only(both, false, host).unwrap();
+    assert_eq!(engine.bind(both, any6, host), Err(Refused::Overlaps));
+    network.finish();
+}
+
 /// Rules: CM-36, CM-38
 #[test]
 fn options_are_set_while_they_matter() {
@@ -92,14 +160,14 @@ fn options_are_set_while_they_matter() {
     let [one, other, udp] =
         [Service::TCP, Service::TCP, Service::UDP].map(|service| engine.create(service).unwrap());
     for id in [one, other] {
-        engine.set_reuse_address(id, true).unwrap();
+        engine.set_reuse_address(id, true, host).unwrap();
         engine.bind(id, at, host).unwrap();
     }
     assert_eq!(engine.listen(one, 1, 0, host), Err(Refused::InUse));
     engine.destroy(other, 0, host).unwrap();
     engine.listen(one, 1, 0, host).unwrap();
-    assert!(matches!(engine.set_reuse_address(one, true), Err(Refused::State { .. })));
-    assert!(matches!(engine.set_v6_only(one, true), Err(Refused::State { .. })));
+    assert!(matches!(engine.set_reuse_address(one, true, host), Err(Refused::State { .. })));
+    assert!(matches!(engine.set_v6_only(one, true, host), Err(Refused::State { .. })));
     assert!(matches!(engine.set_ack_timeout(udp, TimeCode::MAX), Err(Refused::Service { .. })));
     engine.set_tos(udp, 0x60).unwrap();
     engine.set_tos(one, 0x60).unwrap();

@@ -9,10 +9,11 @@ fn asked(network: &mut Network) -> CommId {
     network.connect(0, 1, Service::UDP, 1)
 }
 
+/// Why a service cannot be had, and what its program says.
 #[track_caller]
-fn status(event: &Event, id: CommId) -> SidrStatus {
-    match event.happened {
-        Happened::NotServed(status) if event.id == id => status,
+fn status(event: &Event, id: CommId) -> (SidrStatus, &[u8]) {
+    match &event.happened {
+        Happened::NotServed { status, private_data } if event.id == id => (*status, private_data),
         _ => panic!("{event:?}"),
     }
 }
@@ -61,26 +62,32 @@ fn a_port_leads_to_a_queue_pair() {
     }
 }
 
-/// Rules: CM-21, CM-28, CM-30
+/// Rules: CM-21, CM-28, CM-30, CM-33
 #[test]
 fn a_service_that_cannot_be_had_says_why() {
     let mut network = Network::new(2);
     let active = asked(&mut network);
     let event = network.event(0);
-    assert_eq!((status(&event, active), event.happened.code()), (SidrStatus::NotSupported, 7));
-    assert_eq!(event.happened.status(), 1);
+    assert_eq!(status(&event, active), (SidrStatus::NotSupported, &[0; 136][..]));
+    assert_eq!((event.happened.code(), event.happened.status()), (7, 1));
 
     network.listen(1, Service::UDP, 10);
-    for destroyed in [true, false] {
+    for said in [None, Some("no")] {
         let active = asked(&mut network);
         let passive = network.requested(1);
-        if destroyed {
-            network.destroy(1, passive);
-        } else {
+        if let Some(said) = said {
             let (reason, now) = (transom_wire::cm::RejectReason::Consumer, network.now);
-            network.ends[1].engine.reject(passive, reason, b"no", now).unwrap();
+            network.ends[1].engine.reject(passive, reason, said.as_bytes(), now).unwrap();
+        } else {
+            network.destroy(1, passive);
         }
-        assert_eq!(status(&network.event(0), active), SidrStatus::Rejected);
+        let event = network.event(0);
+        let (status, private_data) = status(&event, active);
+        assert_eq!((status, private_data.len()), (SidrStatus::Rejected, 136));
+        assert_eq!(private_data, event.happened.private_data());
+        let said = said.unwrap_or_default().as_bytes();
+        let (begin, rest) = private_data.split_at(said.len());
+        assert!(begin == said && rest.iter().all(|byte| *byte == 0), "{private_data:?}");
     }
     network.finish();
 }

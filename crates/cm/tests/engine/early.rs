@@ -51,7 +51,8 @@ fn a_datagram_service_is_waited_for_too() {
     network.bound(1, Service::UDP);
     let refused = network.connect(0, 1, Service::UDP, 1);
     network.pass(WAIT, |_| false);
-    let not_supported = Happened::NotServed(SidrStatus::NotSupported);
+    let (status, private_data) = (SidrStatus::NotSupported, vec![0; 136].into());
+    let not_supported = Happened::NotServed { status, private_data };
     assert_eq!(network.event(0), Event { id: refused, happened: not_supported });
     assert_eq!(network.answered(1), [Handled::NotServed(SidrStatus::NotSupported)]);
     network.finish();

@@ -1,9 +1,11 @@
 //! New connections, and the attributes that the exchange of messages gives their queue pairs.
 
 use super::network::*;
-use transom_cm::attributes::{Access, Attributes};
-use transom_cm::{Connect, ConnectionState, Engine, Event, Happened, QpState, Refused, Service};
-use transom_wire::cm::{Bits, Ece, Message, PortSpace, TimeCode, Transport};
+use transom_cm::attributes::{Access, AddressVector, Attributes, Path};
+use transom_cm::{
+    Connect, ConnectionState, Engine, Event, Happened, QpState, Refused, Route, Service,
+};
+use transom_wire::cm::{Bits, Ece, Message, PathMtu, PortSpace, TimeCode, Transport};
 
 /// Rules: CM-03, CM-32, CM-33, CM-35
 #[test]
@@ -99,6 +101,76 @@ fn a_req_says_what_linux_says() {
     assert_eq!(written[24 + 140..24 + 144], [0, 0x40, 0x88, 0xce]);
     assert_eq!(sent[0].mad.transaction as u32, req.local_id.0);
     assert_eq!((sent[0].hop_limit, sent[0].traffic_class), (64, 0));
+}
+
+/// Each end has its own, whatever the messages have agreed on, and none from its listener.
+///
+/// Rules: CM-34, CM-38
+#[test]
+fn the_ack_timeout_that_a_program_sets_is_that_of_its_queue_pair() {
+    let code = |code| TimeCode::new(code).unwrap();
+    for set in [[None, None], [Some(14), None], [None, Some(9)], [Some(0), Some(31)]] {
+        let mut network = Network::new(2);
+        let listener = network.listen(1, Service::TCP, 10);
+        network.ends[1].engine.set_ack_timeout(listener, code(25)).unwrap();
+        let active = network.resolved(0, 1, Service::TCP);
+        if let Some(timeout) = set[0] {
+            network.ends[0].engine.set_ack_timeout(active, code(timeout)).unwrap();
+        }
+        network.ends[0].engine.connect(active, &request(1), network.now).unwrap();
+        let passive = network.requested(1);
+        if let Some(timeout) = set[1] {
+            network.ends[1].engine.set_ack_timeout(passive, code(timeout)).unwrap();
+        }
+        network.accept(1, passive, 2);
+        network.run();
+        let timeouts = [(0, active), (1, passive)].map(|(end, id)| {
+            let told = network.ends[end].engine.attributes(id, QpState::ReadyToSend);
+            let Ok(Attributes::ReadyToSend { timeout: Some(timeout), .. }) = told else { panic!() };
+            timeout.code()
+        });
+        // Both have a delay of 15. The packet life time is 13 in the REQ of a program that sets 14, else 16.
+        let agreed = if set[0] == Some(14) { 16 } else { 17 };
+        assert_eq!(timeouts, set.map(|timeout| timeout.unwrap_or(agreed)), "{set:?}");
+        network.finish();
+    }
+}
+
+/// Before the connection it is that of the options, then that of the REQ at both ends.
+///
+/// Rules: CM-38
+#[test]
+fn a_path_is_told_as_the_connection_has_it() {
+    let mut network = Network::new(2);
+    let listener = network.listen(1, Service::TCP, 10);
+    let End { engine, host, .. } = &mut network.ends[0];
+    let active = engine.create(Service::TCP).unwrap();
+    let to = "10.0.0.2:7174".parse().unwrap();
+    engine.resolve_address(active, Some("10.0.0.1:9000".parse().unwrap()), to, host).unwrap();
+    let route = transom_cm::Host::route(host, address(0), address(1)).unwrap();
+    let route = Route { mtu: PathMtu::B512, ..route };
+    engine.address_resolved(active, Ok(route)).unwrap();
+    assert_eq!(engine.path(active), None);
+    engine.resolve_route(active, Ok(())).unwrap();
+    while engine.poll_event().is_some() {}
+    let told = |network: &Network, end: usize, id| {
+        let Path { address, mtu, life_time } = network.ends[end].engine.path(id).unwrap();
+        let AddressVector { route, flow_label, traffic_class, hop_limit } = address;
+        assert_eq!((route.source, hop_limit), (super::network::address(end), 64));
+        (flow_label.get(), traffic_class, mtu, life_time.code())
+    };
+    let flow_label = 9000 * 31 + 7174;
+    assert_eq!(told(&network, 0, active), (flow_label, 0, PathMtu::B512, 16));
+    network.ends[0].engine.set_tos(active, 0x68).unwrap();
+    network.ends[0].engine.set_ack_timeout(active, TimeCode::new(20).unwrap()).unwrap();
+    assert_eq!(told(&network, 0, active), (flow_label, 0x68, PathMtu::B512, 19));
+    network.ends[0].engine.connect(active, &request(1), network.now).unwrap();
+    assert_eq!(told(&network, 0, active), (flow_label, 0x68, PathMtu::B512, 19));
+    let passive = network.requested(1);
+    // The REQ says an ACK timeout of 20.
+    assert_eq!(told(&network, 1, passive), (flow_label, 0x68, PathMtu::B512, 19));
+    assert_eq!(network.ends[1].engine.path(listener), None);
+    network.finish();
 }
 
 /// Rules: CM-34, CM-42, CM-44, CM-48

@@ -88,12 +88,16 @@ fn a_req_for_an_mtu_that_does_not_exist_is_refused() {
 /// Rules: CM-21
 #[test]
 fn an_ipv6_wildcard_takes_ipv4_unless_told_not_to() {
-    for only in [false, true] {
+    // It may be told before it has the address, or after.
+    for (only, told_after) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut network = Network::new(2);
         let End { engine, host, .. } = &mut network.ends[1];
         let listener = engine.create(Service::TCP).unwrap();
-        engine.set_v6_only(listener, only).unwrap();
+        engine.set_v6_only(listener, only != told_after, host).unwrap();
         engine.bind(listener, "[::]:7174".parse().unwrap(), host).unwrap();
+        if told_after {
+            engine.set_v6_only(listener, only, host).unwrap();
+        }
         engine.listen(listener, 10, 0, host).unwrap();
         let active = network.connect(0, 1, Service::TCP, 1);
         if only {

@@ -146,7 +146,7 @@ impl Model {
                 assert_eq!((peer.asker, peer.qpn), (Some(name), *qpn));
                 Step::Over
             }
-            (Step::Asking, Happened::NotServed(_)) if known.datagram => Step::Over,
+            (Step::Asking, Happened::NotServed { .. }) if known.datagram => Step::Over,
             (Step::Asking, Happened::Rejected { .. }) if !known.datagram => Step::Over,
             (Step::Asking, Happened::Unreachable) => Step::Over,
             (Step::Answered | Step::Up, Happened::Rejected { .. }) => Step::Over,

@@ -217,7 +217,7 @@ static void endpoints(void)
 	shown("synchronous ids, made in one call");
 }
 
-/* Rules: CM-30, CM-53 */
+/* Rules: CM-30, CM-33, CM-53 */
 static void datagrams(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -245,7 +245,18 @@ static void datagrams(void)
 	CHECK(!rdma_ack_cm_event(event));
 	rdma_destroy_qp(active);
 	rdma_destroy_qp(passive);
-	CHECK(!rdma_destroy_id(active) && !rdma_destroy_id(passive) && !rdma_destroy_id(listen));
+	CHECK(!rdma_destroy_id(active) && !rdma_destroy_id(passive));
+	/* Who refuses may say why. */
+	active = resolved(channel, RDMA_PS_UDP, &address);
+	CHECK(!rdma_connect(active, &param));
+	event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(!rdma_reject(event->id, "no", 2) && !rdma_destroy_id(event->id));
+	CHECK(!rdma_ack_cm_event(event));
+	event = next(channel, RDMA_CM_EVENT_UNREACHABLE);
+	CHECK(event->id == active && event->status == 2);
+	CHECK(event->param.ud.private_data_len == 136);
+	CHECK(!memcmp(event->param.ud.private_data, "no", 3));
+	CHECK(!rdma_ack_cm_event(event) && !rdma_destroy_id(active) && !rdma_destroy_id(listen));
 	rdma_destroy_event_channel(channel);
 	shown("an end of datagrams is found");
 }

@@ -69,8 +69,7 @@ static void an_id_without_an_address_has_no_device(void)
 			CHECK(!rdma_bind_addr(id, (struct sockaddr *)&any));
 			any.sin_port = rdma_get_src_port(id);
 		}
-		CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&far, 2000));
-		expect(channel, RDMA_CM_EVENT_ADDR_ERROR);
+		CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&far, 2000) && errno == ENETUNREACH);
 		CHECK(!id->verbs);
 		CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&second, 2000));
 		event = next(channel, RDMA_CM_EVENT_ADDR_RESOLVED);

@@ -42,7 +42,9 @@ impl Complaints {
             Happened::Rejected { reason, .. } => (ConnectionFault::Rejected, reason.code().into()),
             Happened::Unreachable => (ConnectionFault::Unreachable, 0),
             Happened::NobodyThere { .. } => (ConnectionFault::NobodyThere, 0),
-            Happened::NotServed(status) => (ConnectionFault::NotServed, status.code().into()),
+            Happened::NotServed { status, .. } => {
+                (ConnectionFault::NotServed, status.code().into())
+            }
             Happened::AddressError(errno) | Happened::RouteError(errno) => {
                 (ConnectionFault::NoRoute, errno.0 as u32)
             }

@@ -26,20 +26,24 @@ pub(super) struct SharedPorts {
     ephemeral: RangeInclusive<u16>,
     /// Ports below this one need a privilege.
     unprivileged: u16,
+    /// An IPv6 wildcard excludes IPv4 unless its program says otherwise.
+    v6_only: bool,
 }
 
 impl SharedPorts {
     pub(super) fn new(device: Arc<Device>, table: Connections) -> Self {
         let numbers = |name: &str| -> Vec<u16> {
-            let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
+            let text = fs::read_to_string(format!("/proc/sys/net/{name}"));
             text.unwrap_or_default().split_whitespace().filter_map(|it| it.parse().ok()).collect()
         };
-        let ephemeral = match *numbers("ip_local_port_range") {
+        let ephemeral = match *numbers("ipv4/ip_local_port_range") {
             [first, last] if 0 < first && first <= last => first..=last,
             _ => EPHEMERAL,
         };
-        let unprivileged = numbers("ip_unprivileged_port_start").first().copied().unwrap_or(1024);
-        Self { device, table, ephemeral, unprivileged }
+        let unprivileged = numbers("ipv4/ip_unprivileged_port_start");
+        let unprivileged = unprivileged.first().copied().unwrap_or(1024);
+        let v6_only = numbers("ipv6/bindv6only").first().is_some_and(|it| *it != 0);
+        Self { device, table, ephemeral, unprivileged, v6_only }
     }
 
     /// Refuses addresses that no id can be bound to.
@@ -91,6 +95,16 @@ impl Host for SharedPorts {
         }
         table.add_port(&claim).map_err(|_| Refused::NoTable)?;
         Ok(claim.address.port())
+    }
+
+    fn is_v6_only(&self) -> bool {
+        self.v6_only
+    }
+
+    fn change(&mut self, claim: Claim) -> Result<(), Refused> {
+        let mut table = self.table.lock().map_err(|_| Refused::NoTable)?;
+        table.change_port(&claim);
+        Ok(())
     }
 
     fn listen(&mut self, claim: Claim) -> Result<(), Refused> {

@@ -10,10 +10,11 @@ use transom_cm::{Accept, Connect, Refused, Service};
 use transom_wire::cm::{Bits, CommId, Ece, Qpn, RejectReason, TimeCode};
 
 use super::addresses;
-use super::command::Command;
+use super::command::{self, Command};
 use super::files::File;
 use super::listening;
 use super::places::Place;
+use super::queries::PRIMARY;
 use super::refusal::Refusal;
 use crate::rehearse;
 
@@ -24,6 +25,13 @@ const NO_ADDRESS: Refusal = Refusal::invalid("no address is given: its family is
 /// The length of an option's value is wrong.
 const OPTION_LENGTH: Refusal =
     Refusal::invalid("optlen does not fit the option: TOS and ACK_TIMEOUT take 1, the others 4");
+
+/// The most bytes of a list of paths, as on Linux.
+const PATHS: usize = 4 << 20;
+/// No path of a list is one that a connection takes.
+const NO_PATH: Refusal = Refusal::invalid(
+    "no path has just the flags IBV_PATH_FLAG_GMP, _PRIMARY and _BIDIRECTIONAL: a connection takes such a one",
+);
 
 /// Makes an id.
 pub(super) fn create_id(command: &Command<'_>) -> Result<(), Refusal> {
@@ -239,14 +247,11 @@ pub(super) fn set_option(command: &Command<'_>) -> Result<(), Refusal> {
         }
         (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => {
             let reuse = flag()?;
-            command.call(|it| {
-                it.with_id(command.file(), id, |engine, _| engine.set_reuse_address(id, reuse))
-            })
+            command.call(|it| it.set_reuse_address(command.file(), id, reuse))
         }
         (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => {
             let only = flag()?;
-            command
-                .call(|it| it.with_id(command.file(), id, |engine, _| engine.set_v6_only(id, only)))
+            command.call(|it| it.set_v6_only(command.file(), id, only))
         }
         (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
             let timeout = TimeCode::new(byte()?);
@@ -256,15 +261,20 @@ pub(super) fn set_option(command: &Command<'_>) -> Result<(), Refusal> {
             })
         }
         // The path leads to the address, so its content does not matter.
-        (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) if length > 0 && length % path == 0 => {
-            let _: ib_path_rec_data = command.get(body.optval)?;
+        (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) if length <= PATHS && length.is_multiple_of(path) => {
+            let mut places = (0..length as u64).step_by(path).map(|at| body.optval.checked_add(at));
+            let is_primary = |place: Option<u64>| {
+                let record: ib_path_rec_data = command.get(place.ok_or(command::FAULT)?)?;
+                Ok::<_, Refusal>(record.flags == PRIMARY)
+            };
+            while !is_primary(places.next().ok_or(NO_PATH)?)? {}
             command.call(|it| {
                 it.with_id(command.file(), id, |engine, _| engine.resolve_route(id, Ok(())))
             })
         }
-        (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => {
-            Err(Refusal::invalid("optlen is 0, or no multiple of the size of an ibv_path_data"))
-        }
+        (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => Err(Refusal::invalid(
+            "optlen is no multiple of the size of an ibv_path_data, or too large",
+        )),
         _ => Err(Refusal::new(libc::ENOSYS, "there is no such option of this level")),
     }
 }

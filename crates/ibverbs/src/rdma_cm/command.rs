@@ -18,7 +18,7 @@ use super::places::{Moved, Place};
 use super::refusal::Refusal;
 
 /// An address is not mapped in the program.
-const FAULT: Refusal =
+pub(super) const FAULT: Refusal =
     Refusal::new(libc::EFAULT, "a pointer does not point into the program's memory");
 
 /// Structs of plain numbers. Any bytes are a valid value.

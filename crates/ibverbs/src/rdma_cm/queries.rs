@@ -4,8 +4,7 @@ use std::mem::offset_of;
 use std::net::SocketAddr;
 
 use transom_abi::*;
-use transom_cm::attributes::{Access, AddressVector, HOP_LIMIT, PORT, Retries};
-use transom_cm::timing::LIFE_TIME;
+use transom_cm::attributes::{Access, AddressVector, PORT, Path, Retries};
 use transom_cm::{Attributes, Engine, QpState, Route, is_any};
 use transom_system::addresses::gid;
 use transom_wire::cm::{CommId, ServiceId};
@@ -24,8 +23,8 @@ struct Told {
     destination: Option<SocketAddr>,
     service: ServiceId,
     route: Option<Route>,
-    /// Whether the path is known too, with all that a connection needs.
-    has_path: bool,
+    /// The path, once it is known with all that a connection needs.
+    path: Option<Path>,
 }
 
 impl Told {
@@ -34,8 +33,8 @@ impl Told {
         let space = engine.service(id).map(|service| service.space());
         let port = source.map_or(0, |source| source.port());
         let service = space.map_or(ServiceId(0), |space| ServiceId::of(space, port));
-        let (route, has_path) = (engine.route(id), engine.has_path(id));
-        Self { source, destination, service, route, has_path }
+        let (route, path) = (engine.route(id), engine.path(id));
+        Self { source, destination, service, route, path }
     }
 
     /// Whether it belongs to a device, by the address that it is bound to or by the route that was found.
@@ -79,25 +78,26 @@ pub(super) fn query_route(command: &Command<'_>) -> Result<(), Refusal> {
         node_guid,
         src_addr: addresses::to_ip(told.source),
         dst_addr: addresses::to_ip(told.destination),
-        num_paths: told.has_path.into(),
+        num_paths: told.path.is_some().into(),
         port_num,
         ibdev_index: NO_INDEX,
         ..rdma_ucm_query_route_resp::default()
     };
     let [sgid, dgid] = told.gids();
-    let path = &mut answer.ib_route[0];
-    (path.sgid, path.dgid) = (sgid.unwrap_or_default(), dgid.unwrap_or_default());
-    path.pkey = DEFAULT_PKEY.to_be();
-    if let Some(route) = told.route.filter(|_| told.has_path) {
-        path.reversible = 1;
-        path.numb_path = 1;
-        path.mtu = route.mtu.code().into();
-        path.mtu_selector = EXACTLY;
-        path.rate_selector = EXACTLY;
-        path.packet_life_time_selector = EXACTLY;
-        path.packet_life_time = LIFE_TIME.code();
-        path.hop_limit = HOP_LIMIT;
-        path.traffic_class = route.traffic_class;
+    let shown = &mut answer.ib_route[0];
+    (shown.sgid, shown.dgid) = (sgid.unwrap_or_default(), dgid.unwrap_or_default());
+    shown.pkey = DEFAULT_PKEY.to_be();
+    if let Some(Path { address, mtu, life_time }) = told.path {
+        shown.reversible = 1;
+        shown.numb_path = 1;
+        shown.mtu = mtu.code().into();
+        shown.mtu_selector = EXACTLY;
+        shown.rate_selector = EXACTLY;
+        shown.packet_life_time_selector = EXACTLY;
+        shown.packet_life_time = life_time.code();
+        shown.flow_label = address.flow_label.get().to_be();
+        shown.hop_limit = address.hop_limit;
+        shown.traffic_class = address.traffic_class;
     }
     command.answer(body.response, &answer)
 }
@@ -170,31 +170,33 @@ fn query_gid(command: &Command<'_>, response: u64, told: &Told) -> Result<(), Re
 fn query_path(command: &Command<'_>, response: u64, told: &Told) -> Result<(), Refusal> {
     let head = size_of::<rdma_ucm_query_path_resp>();
     command.check_room(head)?;
-    let route = told.route.filter(|_| told.has_path);
     let room = command.room() - head >= size_of::<ib_path_rec_data>();
-    let num_paths = u32::from(route.is_some() && room);
+    let path = told.path.filter(|_| room);
+    let num_paths = path.is_some().into();
     command.answer(response, &rdma_ucm_query_path_resp { num_paths, reserved: 0 })?;
-    let Some(route) = route.filter(|_| room) else { return Ok(()) };
-    command.answer_at(response, head, &path_record(&route))
+    let Some(path) = path else { return Ok(()) };
+    command.answer_at(response, head, &path_record(&path))
 }
 
+/// The flags of the path that a connection takes.
+pub(super) const PRIMARY: u32 =
+    IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
+
 /// A path record, in the form on the wire.
-fn path_record(route: &Route) -> ib_path_rec_data {
+fn path_record(Path { address, mtu, life_time }: &Path) -> ib_path_rec_data {
+    let flow_and_hops = address.flow_label.get() << 8 | u32::from(address.hop_limit);
     let mut bytes = [0; 64];
-    bytes[8..24].copy_from_slice(&gid(route.destination));
-    bytes[24..40].copy_from_slice(&gid(route.source));
-    bytes[47] = HOP_LIMIT;
-    bytes[48] = route.traffic_class;
+    bytes[8..24].copy_from_slice(&gid(address.route.destination));
+    bytes[24..40].copy_from_slice(&gid(address.route.source));
+    bytes[44..48].copy_from_slice(&flow_and_hops.to_be_bytes());
+    bytes[48] = address.traffic_class;
     // Reversible, and one path.
     bytes[49] = 0x80 | 1;
     bytes[50..52].copy_from_slice(&DEFAULT_PKEY.to_be_bytes());
-    bytes[54] = EXACTLY << 6 | route.mtu.code();
+    bytes[54] = EXACTLY << 6 | mtu.code();
     bytes[55] = EXACTLY << 6;
-    bytes[56] = EXACTLY << 6 | LIFE_TIME.code();
-    let mut record = ib_path_rec_data {
-        flags: IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL,
-        ..ib_path_rec_data::default()
-    };
+    bytes[56] = EXACTLY << 6 | life_time.code();
+    let mut record = ib_path_rec_data { flags: PRIMARY, ..ib_path_rec_data::default() };
     for (word, bytes) in record.path_rec.iter_mut().zip(bytes.as_chunks::<4>().0) {
         *word = u32::from_ne_bytes(*bytes);
     }

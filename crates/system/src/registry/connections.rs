@@ -294,6 +294,18 @@ impl Locked<'_> {
         });
     }
 
+    /// The id of this claim, one of this process, has its port with other options from now on.
+    pub fn change_port(&mut self, claim: &Claim) {
+        let me = self.of.me;
+        self.walk(bucket(claim.space, claim.address.port()), |it, entry| {
+            if it.owner == me && it.claim.id == claim.id {
+                entry.write(Kind::Port, port_words(claim, it.listens));
+                entry.own(me);
+            }
+            false
+        });
+    }
+
     /// Hands an id's claim of this process over to another id: one that the process has at another device.
     pub fn hand_over(&mut self, claim: &Claim, id: CommId, to: Announcer) {
         let me = self.of.me;

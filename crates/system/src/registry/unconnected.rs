@@ -178,6 +178,13 @@ fn of_cause(cause: Cause) -> &'static str {
     }
 }
 
+impl ConnectionRecord {
+    /// Writes what the peer's program says, if it says anything.
+    fn write_said(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.said.is_empty() { Ok(()) } else { write!(f, ". It says \"{}\"", self.said) }
+    }
+}
+
 /// The sentence for a person.
 impl fmt::Display for ConnectionRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -189,10 +196,7 @@ impl fmt::Display for ConnectionRecord {
                 if let Some(why) = self.why() {
                     write!(f, ": {why}")?;
                 }
-                if !self.said.is_empty() {
-                    write!(f, ". It says \"{}\"", self.said)?;
-                }
-                Ok(())
+                self.write_said(f)
             }
             ConnectionFault::Unreachable => write!(
                 f,
@@ -216,7 +220,8 @@ impl fmt::Display for ConnectionRecord {
                         None => write!(f, ": its program refuses"),
                     },
                     _ => Ok(()),
-                }
+                }?;
+                self.write_said(f)
             }
             ConnectionFault::NoRoute => {
                 let error = io::Error::from_raw_os_error(code as i32);

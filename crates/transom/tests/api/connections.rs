@@ -456,7 +456,7 @@ fn datagrams_find_their_way_by_address() {
     }
 }
 
-/// Rules: CM-30
+/// Rules: CM-30, CM-33
 #[test]
 fn datagrams_are_refused_as_connections_are() {
     let Ends { pd, cq, .. } = Ends::new();
@@ -473,7 +473,9 @@ fn datagrams_are_refused_as_connections_are() {
     };
     let (finding, asked) = request();
     asked.reject(b"not now").unwrap();
-    assert!(rejection(finding.wait()).is_by_program());
+    let refused = rejection(finding.wait());
+    assert!(refused.is_by_program());
+    assert_eq!(*refused.private_data, *b"not now");
     let (finding, asked) = request();
     drop(asked);
     assert!(rejection(finding.wait()).is_by_program());

@@ -70,7 +70,7 @@ impl Simulation {
                 self.counts.resolved += 1;
                 self.after(process, id, [0, 800]);
             }
-            Happened::Rejected { .. } | Happened::NotServed(_) => {
+            Happened::Rejected { .. } | Happened::NotServed { .. } => {
                 self.counts.rejected += 1;
                 self.after(process, id, [100, 800]);
             }

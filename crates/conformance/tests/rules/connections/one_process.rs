@@ -204,6 +204,97 @@ fn queue_pairs_are_told_what_their_service_has() {
     }
 }
 
+/// What programs see of a path is what their connection has: before it as the options say, then as the request does.
+///
+/// Rules: CM-34, CM-38
+#[test]
+fn paths_are_told_as_connections_have_them() {
+    const TOS: (u32, u32) = (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS);
+    const ACK_TIMEOUT: (u32, u32) = (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT);
+    let file = File::open();
+    let listener = file.listener("127.0.0.1:0");
+    let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
+    let active = file.id();
+    file.set_option(active, TOS, &[0x68_u8]).expect("set");
+    file.set_option(active, ACK_TIMEOUT, &[20_u8]).expect("set");
+    file.resolve(active, &address.to_string());
+    let before = file.path(active);
+    file.connect(active, qpns()[0], &[]).expect("asked");
+    let passive = file.request();
+    file.set_option(passive, ACK_TIMEOUT, &[9_u8]).expect("set");
+    let [Some(source), Some(_)] = file.addresses(active) else { panic!("both") };
+    let flow_label = u32::from(source.port()) * 31 + u32::from(address.port());
+    let mtu = file.qp_attributes(passive, IBV_QPS_RTR).expect("asked").path_mtu;
+    for record in [before, file.path(active), file.path(passive)] {
+        assert_eq!(u32::from_be(record.flowlabel_hoplimit), flow_label << 8 & 0xfff_ffff | 64);
+        assert_eq!((record.tclass, u32::from(record.mtu & 0x3f)), (0x68, mtu));
+        assert_eq!(record.packetlifetime & 0x3f, 19);
+    }
+    for id in [active, passive] {
+        let record = file.route(id);
+        assert_eq!(u32::from_be(record.flow_label), flow_label & 0xf_ffff);
+        assert_eq!((record.traffic_class, record.mtu), (0x68, mtu));
+        assert_eq!((record.hop_limit, record.packet_life_time), (64, 19));
+    }
+    assert_eq!(file.qp_attributes(passive, IBV_QPS_RTS).expect("asked").timeout, 9);
+}
+
+/// Rules: CM-38
+#[test]
+fn a_list_of_paths_has_one_that_a_connection_takes() {
+    const PATHS: (u32, u32) = (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH);
+    let file = File::open();
+    let id = file.id();
+    file.resolve_address(id, "127.0.0.1:9").expect("an address");
+    file.expect(event::ADDR_RESOLVED, id);
+    let primary = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
+    let path = |flags| ib_path_rec_data { flags, ..ib_path_rec_data::default() };
+    let others = [path(0), path(primary | IBV_PATH_FLAG_ALTERNATE), path(IBV_PATH_FLAG_PRIMARY)];
+    for refused in [&others[..], &others[..1], &[]] {
+        assert_eq!(file.set_option(id, PATHS, refused), Err(libc::EINVAL));
+    }
+    assert_eq!(file.set_option(id, PATHS, &[0_u8; 71]), Err(libc::EINVAL));
+    file.set_option(id, PATHS, &[others[1], path(primary), others[0]]).expect("set");
+    file.expect(event::ROUTE_RESOLVED, id);
+}
+
+/// Rules: CM-33
+#[test]
+fn who_has_no_route_learns_it_at_once() {
+    // In a namespace whose only network is 10.9.0.0/24.
+    alone(path_of!("who_has_no_route_learns_it_at_once"), Way::Namespace, || {
+        interfaces_up();
+        let file = File::open();
+        let id = file.id();
+        assert_eq!(file.resolve_address(id, "203.0.113.9:9"), Err(libc::ENETUNREACH));
+        let [Some(bound), _] = file.addresses(id) else { panic!("it is bound") };
+        assert_eq!(file.try_event().map(drop), Err(libc::EAGAIN));
+        file.resolve(id, "10.9.0.1:9");
+        assert_eq!(file.addresses(id)[0].map(|own| own.port()), Some(bound.port()));
+    });
+}
+
+/// Rules: CM-36, CM-38
+#[test]
+fn options_that_are_set_after_the_address_count_for_others() {
+    const REUSE: (u32, u32) = (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR);
+    const ONLY: (u32, u32) = (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY);
+    let file = File::open();
+    let [one, other, six, four] = std::array::from_fn(|_| file.id());
+    file.bind(one, "127.0.0.1:0").expect("bound");
+    let [Some(address), None] = file.addresses(one) else { panic!("it is bound") };
+    file.set_option(other, REUSE, &[1_u32]).expect("set");
+    assert_eq!(file.bind(other, &address.to_string()), Err(libc::EADDRNOTAVAIL));
+    file.set_option(one, REUSE, &[1_u32]).expect("set");
+    file.bind(other, &address.to_string()).expect("bound");
+    file.bind(six, "[::]:0").expect("bound");
+    let [Some(address), None] = file.addresses(six) else { panic!("it is bound") };
+    let any = format!("0.0.0.0:{}", address.port());
+    assert_eq!(file.bind(four, &any), Err(libc::EADDRNOTAVAIL));
+    file.set_option(six, ONLY, &[1_u32]).expect("set");
+    file.bind(four, &any).expect("bound");
+}
+
 /// Everybody finds out why a connection did not come about, and who listens.
 #[test]
 fn what_does_not_connect_is_explained() {
@@ -227,6 +318,18 @@ fn what_does_not_connect_is_explained() {
         sentence.contains(": its program refuses (rdma_reject). It says \"go away\""),
         "{of_it}"
     );
+    let [served, asks] = [file.datagram_id(), file.datagram_id()];
+    file.bind(served, "127.0.0.1:0").expect("bound");
+    file.listen(served, 0).expect("it listens");
+    let [Some(address), None] = file.addresses(served) else { panic!("it is bound") };
+    file.resolve(asks, &address.to_string());
+    file.connect(asks, qpns()[0], &[]).expect("asked");
+    file.reject(file.request(), b"closed today").expect("refused");
+    assert_eq!(file.expect(event::UNREACHABLE, asks).status, 2);
+    let told = registry.unconnected(owner.slot);
+    let of_it = told.iter().find(|record| record.destination == address).expect("it is told");
+    let sentence = of_it.to_string();
+    assert!(sentence.ends_with("its program refuses. It says \"closed today\""), "{sentence}");
     let active = file.id();
     file.resolve(active, "127.0.0.1:9");
     file.connect(active, qpns()[0], &[]).expect("asked");

@@ -51,6 +51,27 @@ fn ports_run_out() {
     });
 }
 
+/// Rules: CM-36, CM-38
+#[test]
+fn an_ipv6_wildcard_of_a_host_that_wants_it_alone() {
+    const ONLY: (u32, u32) = (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY);
+    alone(path_of!("an_ipv6_wildcard_of_a_host_that_wants_it_alone"), Way::Namespace, || {
+        ip("link set lo up");
+        fs::write("/proc/sys/net/ipv6/bindv6only", "1").expect("it is set");
+        let file = File::open();
+        let six = file.id();
+        file.bind(six, "[::]:0").expect("bound");
+        let [Some(address), None] = file.addresses(six) else { panic!("it is bound") };
+        let any = format!("0.0.0.0:{}", address.port());
+        let four = file.id();
+        file.bind(four, &any).expect("bound");
+        file.destroy(four).expect("destroyed");
+        // Its program may say otherwise.
+        file.set_option(six, ONLY, &[0_u32]).expect("set");
+        assert_eq!(file.bind(file.id(), &any), Err(libc::EADDRNOTAVAIL));
+    });
+}
+
 /// Rules: CM-37
 #[test]
 fn a_privileged_port() {

@@ -1,6 +1,6 @@
 //! The calls of programs: files, and the ids in them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use transom_cm::refused::Errno;
@@ -161,6 +161,31 @@ impl Manager {
         self.engine.bind(id, address, &mut self.ports)
     }
 
+    /// Sets whether other ids with this option may have the same port.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::with_id`]; `ENOMEM` if the ports of this host cannot be locked.
+    pub fn set_reuse_address(
+        &mut self,
+        file: RawFd,
+        id: CommId,
+        reuse: bool,
+    ) -> Result<(), Refused> {
+        self.check(file, id)?;
+        self.engine.set_reuse_address(id, reuse, &mut self.ports)
+    }
+
+    /// Sets whether an IPv6 wildcard excludes IPv4.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::set_reuse_address`].
+    pub fn set_v6_only(&mut self, file: RawFd, id: CommId, only: bool) -> Result<(), Refused> {
+        self.check(file, id)?;
+        self.engine.set_v6_only(id, only, &mut self.ports)
+    }
+
     /// Makes an id listen, also for requests from other hosts.
     ///
     /// # Errors
@@ -186,11 +211,11 @@ impl Manager {
         self.announcements.extend(announcement.map(|announcement| (id, announcement)));
     }
 
-    /// Finds the route to a destination, and reports the result by an event.
+    /// Finds the route to a destination, and reports it by an event, or that it begins at another device.
     ///
     /// # Errors
     ///
-    /// As [`Manager::with_id`].
+    /// As [`Manager::with_id`]; the host's error if it has no route. The id is bound then.
     pub fn resolve_address(
         &mut self,
         file: RawFd,
@@ -208,27 +233,27 @@ impl Manager {
         }
         let (engine, ports) = (&mut self.engine, &mut self.ports);
         engine.resolve_address(id, source, destination, ports)?;
+        let port = self.device.port();
         let found = match self.rehearsed.refuses(id) {
             Some(_) => Err(Errno::ETIMEDOUT),
-            None => self.find_route(bound, destination.ip(), interface),
+            None => match routes::find(port, bound, destination.ip(), interface) {
+                Ok(route) => self.open_wire_for(route),
+                Err(Errno::ENODEV) => Err(Errno::ENODEV),
+                // As Linux does, which looks for the route before it looks for the device.
+                Err(errno) => return Err(self.engine.has_no_route(id, errno)),
+            },
         };
         self.resolved(id, Coming::Address(found))
     }
 
-    fn find_route(
-        &self,
-        bound: Option<IpAddr>,
-        destination: IpAddr,
-        interface: Option<u32>,
-    ) -> Result<Route, Errno> {
+    /// The route, when the port is ready for it.
+    fn open_wire_for(&self, route: Route) -> Result<Route, Errno> {
         let port = self.device.port();
-        routes::find(port, bound, destination, interface).and_then(|route| {
-            let here = port.is_here(&gid(route.destination));
-            match here && !self.device.options().wire_only {
-                true => Ok(route),
-                false => port.open_wire().map(|()| route).map_err(Errno),
-            }
-        })
+        let here = port.is_here(&gid(route.destination));
+        match here && !self.device.options().wire_only {
+            true => Ok(route),
+            false => port.open_wire().map(|()| route).map_err(Errno),
+        }
     }
 
     /// Appends an event of the program's own to those of an id.
