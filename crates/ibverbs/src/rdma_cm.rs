@@ -151,11 +151,16 @@ pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
 
 /// Fetches an event. It waits for one if the descriptor blocks. Returns zero, or an errno.
 fn fetch(file: c_int, address: u64, n: usize) -> c_int {
+    let mut first = None;
     loop {
         let mut fetched = false;
         // Also after the device has failed, because that is an event too.
         let mut look = || {
             let own = File::of(file)?;
+            // While it waited, the file may have been closed, and another one have got its number.
+            if *first.get_or_insert(own.number) != own.number {
+                return Err(Refused::NoFile.into());
+            }
             let command = Command::read(&own, address, n)?;
             loop {
                 let (part, has_event) = own.part_of_oldest_event()?;

@@ -9,33 +9,38 @@ use crate::channel::Channel;
 use crate::entry::{answered, attempt, note, restarts, zero};
 use crate::event::Event;
 use crate::event_name::name_of;
-use crate::file::File;
 use crate::id::{Group, Id, New};
 use crate::sanitized;
 use crate::verbs::done;
 use crate::wrong::Wrong;
-use crate::{qp, query};
+use crate::{migrate, qp, query};
 
 /// Fetches events until one is for the program, or fails with the reason. A waiting thread may be cancelled, so nothing
 /// is held meanwhile.
 ///
 /// # Safety
-/// The file belongs to the channel, which stays open.
-unsafe fn next(channel: *mut rdma_event_channel, file: File) -> Result<*mut rdma_cm_event, Wrong> {
+/// The channel is this one. It is not destroyed meanwhile, or only just (see [`fetch`]).
+unsafe fn next(
+    channel: *mut rdma_event_channel,
+    known: &Channel,
+) -> Result<*mut rdma_cm_event, Wrong> {
+    let file = known.file();
     loop {
         let mut fetched = rdma_ucm_event_resp::default();
         let response = (&raw mut fetched).expose_provenance() as u64;
         let command = rdma_ucm_get_event { response };
         let room = size_of_val(&fetched);
         match file.tell_with_room(RDMA_USER_CM_CMD_GET_EVENT, command, room) {
-            Ok(()) => {}
-            // After such a signal, the kernel's file repeats the call, but Transom's file does not.
-            Err(wrong) if wrong.errno() == libc::EINTR && restarts() => continue,
+            Ok(()) => {
+                // SAFETY: by the contract of this function.
+                if let Some(event) = attempt(|| Ok(unsafe { arrived(channel, &fetched) }))? {
+                    return Ok(event.given());
+                }
+            }
+            // After such a signal, the kernel's file repeats the call, but Transom's file does not. Of a destroyed
+            // channel, another file may have the descriptor's number.
+            Err(wrong) if wrong.errno() == libc::EINTR && !known.is_closed() && restarts() => {}
             Err(wrong) => return Err(wrong),
-        }
-        // SAFETY: by the contract of this function.
-        if let Some(event) = attempt(|| Ok(unsafe { arrived(channel, &fetched) }))? {
-            return Ok(event.given());
         }
     }
 }
@@ -71,6 +76,11 @@ unsafe fn arrived(
         RDMA_CM_EVENT_CONNECT_RESPONSE => {
             id.own(|own| own.remote_ece = event.ece);
             respond(id, &mut event)
+        }
+        // For the program, the connection has ended with CONNECT_ERROR.
+        RDMA_CM_EVENT_REJECTED | RDMA_CM_EVENT_DISCONNECTED if id.own(|own| own.failed) => {
+            event.acknowledge();
+            return None;
         }
         RDMA_CM_EVENT_REJECTED => {
             id.own(|own| own.remote_ece = event.ece);
@@ -140,6 +150,7 @@ fn respond(id: &Id, event: &mut Event) -> Option<(rdma_cm_event_type, c_int)> {
         .and_then(|()| confirm(id));
     if up.is_err() {
         let _ = qp::fail(id);
+        id.own(|own| own.failed = true);
     }
     Some(or(up, RDMA_CM_EVENT_CONNECT_ERROR).unwrap_or((RDMA_CM_EVENT_ESTABLISHED, 0)))
 }
@@ -150,7 +161,8 @@ pub(crate) fn confirm(id: &Id) -> Result<(), Wrong> {
     id.file()?.tell(RDMA_USER_CM_CMD_ACCEPT, confirmed)
 }
 
-/// Makes the id of a request. If that fails, the request is refused, and the program does not see it.
+/// Makes the id of a request: a synchronous one for a synchronous listener. If that fails, the request is refused, and
+/// the program does not see it.
 fn request(
     channel: *mut rdma_event_channel,
     listener: &Id,
@@ -168,7 +180,13 @@ fn request(
     let id = Id::of_request(listener.provider, new, handle).given();
     // SAFETY: it was just made.
     let this = unsafe { &*id.cast::<Id>() };
-    if let Err(wrong) = query::addresses(this).and_then(|()| query::paths(this)) {
+    let moved = match listener.own(|own| own.synchronous) {
+        // SAFETY: nobody else has it.
+        true => unsafe { migrate::migrate(id, std::ptr::null_mut()) },
+        false => Ok(()),
+    };
+    let made = moved.and_then(|()| query::addresses(this)).and_then(|()| query::paths(this));
+    if let Err(wrong) = made {
         let said = format!("a request was refused: {}", wrong.said().unwrap_or_default());
         note(c"rdma_get_cm_event", &Wrong::told(wrong.errno(), said));
         // SAFETY: nobody else has it.
@@ -247,8 +265,8 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
 pub(crate) unsafe fn fetch(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Wrong> {
     // SAFETY: by the contract of this function.
     let known = unsafe { Channel::of(channel) }?;
-    // SAFETY: the file belongs to the channel.
-    let next = unsafe { next(channel, known.file()) };
+    // SAFETY: by the contract of this function.
+    let next = unsafe { next(channel, known) };
     while next.is_err() && known.is_closed() {
         // A moment earlier, the call would have waited for ever on the closed channel. Do the same here.
         // SAFETY: nothing is held.

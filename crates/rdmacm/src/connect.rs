@@ -62,30 +62,29 @@ unsafe fn given<'a>(param: *mut rdma_conn_param) -> Result<Option<&'a rdma_conn_
     Ok(unsafe { param.as_ref() })
 }
 
-/// Copies the program's private data.
+/// The program's private data. Where it gives no pointer there are none, whatever length it gives.
 ///
 /// # Safety
-/// `from` has `length` bytes.
-unsafe fn private_data(
-    from: *const c_void,
-    length: u8,
-) -> Result<[u8; RDMA_MAX_PRIVATE_DATA], Wrong> {
-    let mut copy = [0; RDMA_MAX_PRIVATE_DATA];
-    if length > 0 {
-        if from.is_null() {
-            return Err(Wrong::invalid("private_data is null, and its length is not 0"));
-        }
-        check::bytes_used(
-            from,
-            length.into(),
-            "private_data is of an event that was acknowledged",
-        )?;
-        sanitized::bytes_sent(from.cast(), length.into());
-        // SAFETY: by the contract of this function.
-        let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length.into()) };
-        copy[..from.len()].copy_from_slice(from);
+/// `from` is null, or has `length` bytes as long as the result is used.
+unsafe fn private_data<'a>(from: *const c_void, length: u8) -> Result<&'a [u8], Wrong> {
+    if from.is_null() || length == 0 {
+        return Ok(&[]);
     }
-    Ok(copy)
+    check::bytes_used(from, length.into(), "private_data is of an event that was acknowledged")?;
+    sanitized::bytes_sent(from.cast(), length.into());
+    // SAFETY: by the contract of this function.
+    Ok(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length.into()) })
+}
+
+/// The form that private data have in commands: all parts, one behind the other, and their length.
+fn joined(parts: &[&[u8]]) -> Result<([u8; RDMA_MAX_PRIVATE_DATA], u8), Wrong> {
+    let all = parts.concat();
+    let length = u8::try_from(all.len());
+    let length =
+        length.map_err(|_| Wrong::invalid("there are more than 255 bytes of private data"))?;
+    let mut room = [0; RDMA_MAX_PRIVATE_DATA];
+    room[..all.len()].copy_from_slice(&all);
+    Ok((room, length))
 }
 
 /// The parameters of a command: the program's, and the queue pair of the id if it has one.
@@ -106,10 +105,14 @@ unsafe fn parameters(
         valid: 1,
         ..Default::default()
     };
-    if let Some(given) = given {
+    let data = match given {
         // SAFETY: by the contract of this function.
-        to.private_data = unsafe { private_data(given.private_data, given.private_data_len) }?;
-        to.private_data_len = given.private_data_len;
+        Some(given) => unsafe { private_data(given.private_data, given.private_data_len) }?,
+        None => &[],
+    };
+    let first = id.own(|own| own.connect_data.clone());
+    (to.private_data, to.private_data_len) = joined(&[&first, data])?;
+    if let Some(given) = given {
         to.flow_control = given.flow_control;
         to.retry_count = given.retry_count;
         to.rnr_retry_count = given.rnr_retry_count;
@@ -156,14 +159,7 @@ pub(crate) unsafe fn connect(id: &Id, given: Option<&rdma_conn_param>) -> Result
         depth(given.map(|given| given.initiator_depth), limits.1),
     );
     // SAFETY: by the contract of this function.
-    let mut conn_param = unsafe { parameters(id, given, depths) }?;
-    if given.is_none_or(|given| given.private_data_len == 0) {
-        id.own(|own| {
-            let length = own.connect_data.len().min(MOST.into());
-            conn_param.private_data[..length].copy_from_slice(&own.connect_data[..length]);
-            conn_param.private_data_len = length as u8;
-        });
-    }
+    let conn_param = unsafe { parameters(id, given, depths) }?;
     let connect = rdma_ucm_connect { conn_param, id: id.handle, reserved: 0, ece: offer(id)? };
     id.file()?.tell(RDMA_USER_CM_CMD_CONNECT, connect)?;
     id.own(|own| own.connect_data = Vec::new());
@@ -278,14 +274,10 @@ pub(crate) unsafe fn reject(
     reason: u8,
 ) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function.
-    let (id, private_data) = unsafe { (Id::of(id)?, private_data(data, length)?) };
-    let reject = rdma_ucm_reject {
-        id: id.handle,
-        private_data_len: length,
-        reason,
-        reserved: [0; 2],
-        private_data,
-    };
+    let (id, data) = unsafe { (Id::of(id)?, private_data(data, length)?) };
+    let (private_data, private_data_len) = joined(&[data])?;
+    let reject =
+        rdma_ucm_reject { id: id.handle, private_data_len, reason, reserved: [0; 2], private_data };
     id.file()?.tell(RDMA_USER_CM_CMD_REJECT, reject)
 }
 

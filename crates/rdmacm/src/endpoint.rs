@@ -218,9 +218,7 @@ unsafe fn requested(
         Some((pd, mut attr)) => qp::create_plain(id, pd, &mut attr),
         None => Ok(()),
     };
-    // SAFETY: nobody else has the id.
-    let migrated = with_queue_pair.and_then(|()| unsafe { migrate::migrate(made, null_mut()) });
-    migrated.inspect_err(|_| {
+    with_queue_pair.inspect_err(|_| {
         qp::destroy(id);
         // SAFETY: nobody else has the id.
         let _ = unsafe { Id::destroy(made) };

@@ -48,11 +48,15 @@ pub(crate) struct Own {
     pub(crate) device: Option<&'static Device>,
     /// Whether its device is gone, so that no event comes any more.
     pub(crate) removed: bool,
+    /// Whether the program has had CONNECT_ERROR of it. No other end of its connection is told.
+    pub(crate) failed: bool,
+    /// Whether its shared receive queue uses its own completion queue for receives.
+    pub(crate) srq_uses_cq: bool,
     /// For a request: the responder resources and the initiator depth that the peer asks for.
     pub(crate) asked: (u8, u8),
     /// For a listener with queue pair attributes: the arguments for the queue pairs of its requests.
     pub(crate) endpoint: Option<(*mut ibv_pd, ibv_qp_init_attr)>,
-    /// Private data to connect with if the program gives none.
+    /// Private data to connect with, before that of the program.
     pub(crate) connect_data: Vec<u8>,
     /// Enhanced connection establishment: the offer of a program that has its own queue pair.
     pub(crate) local_ece: ibv_ece,

@@ -83,16 +83,14 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
         if attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS == 0 {
             return Err(Wrong::invalid("comp_mask lacks RDMA_CM_JOIN_MC_ATTR_ADDRESS"));
         }
-        let flags = if attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS == 0 {
-            RDMA_MC_JOIN_FLAG_FULLMEMBER
-        } else {
-            attr.join_flags
-        };
-        if flags >= RDMA_MC_JOIN_FLAG_RESERVED {
-            return Err(Wrong::new(libc::ENOTSUP, "join_flags has an unknown value"));
+        if attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS == 0 {
+            return Err(Wrong::invalid("comp_mask lacks RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS"));
+        }
+        if attr.join_flags >= RDMA_MC_JOIN_FLAG_RESERVED {
+            return Err(Wrong::invalid("join_flags has an unknown value"));
         }
         // SAFETY: by the contract of this function.
-        join(id, unsafe { address::read(attr.addr) }?, flags, context)
+        join(id, unsafe { address::read(attr.addr) }?, attr.join_flags, context)
     });
     // SAFETY: the id is live.
     zero(c"rdma_join_multicast_ex", begun.and_then(|()| unsafe { arrival::complete(id) }))

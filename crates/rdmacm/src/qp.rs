@@ -123,8 +123,10 @@ pub(crate) fn create(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Wron
             "pd belongs to another context than id->verbs: allocate it there",
         ));
     }
-    if attr.comp_mask & IBV_QP_INIT_ATTR_XRCD != 0 && attr.xrcd.is_null() {
+    let wants_xrcd = attr.comp_mask & IBV_QP_INIT_ATTR_XRCD != 0;
+    if wants_xrcd && attr.xrcd.is_null() || !wants_xrcd && seen.qp_type == IBV_QPT_XRC_RECV {
         attr.xrcd = device.xrcd()?;
+        attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
     }
     if attr.srq.is_null() {
         attr.srq = seen.srq;
@@ -235,12 +237,7 @@ pub(crate) fn destroy(id: &Id) {
         // SAFETY: the queue pair belonged to the id, and is taken from it once.
         unsafe { (id.provider.verbs.ibv_destroy_qp)(qp) };
     }
-    if id.seen().srq.is_null() {
-        queues::destroy(id, true, true);
-    } else {
-        // The shared receive queue uses the other completion queue.
-        queues::destroy(id, true, false);
-    }
+    queues::destroy(id, true, !id.own(|own| own.srq_uses_cq));
 }
 
 /// Ends the queue pair of an id, with the completion queues that were made with it.

@@ -19,8 +19,7 @@ fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Wrong> {
         return Err(Wrong::invalid("the id has a shared receive queue already"));
     }
     if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 {
-        attr.comp_mask |= IBV_SRQ_INIT_ATTR_TYPE;
-        attr.srq_type = IBV_SRQT_BASIC;
+        return Err(Wrong::invalid("comp_mask lacks IBV_SRQ_INIT_ATTR_TYPE"));
     }
     if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
         attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
@@ -47,9 +46,10 @@ fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Wrong> {
     id.change(|seen| {
         seen.srq = srq;
     });
+    let uses_cq = attr.srq_type == IBV_SRQT_XRC && attr.cq == id.seen().recv_cq;
+    id.own(|own| own.srq_uses_cq = uses_cq);
     // What has been filled in. The verb has said so of the sizes.
     sanitized::written(&raw const attr.comp_mask);
-    sanitized::written(&raw const attr.srq_type);
     sanitized::written(&raw const attr.pd);
     if attr.srq_type == IBV_SRQT_XRC {
         sanitized::written(&raw const attr.xrcd);
@@ -107,6 +107,7 @@ pub(crate) fn destroy(id: &Id) {
     if !srq.is_null() {
         // SAFETY: the queue belonged to the id, and is taken from it once.
         unsafe { (id.provider.verbs.ibv_destroy_srq)(srq) };
+        id.own(|own| own.srq_uses_cq = false);
     }
     if id.seen().qp.is_null() {
         queues::destroy(id, true, true);

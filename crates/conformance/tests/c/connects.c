@@ -81,7 +81,7 @@ static void connection(int family)
 	shown(family == AF_INET ? "a connection over IPv4" : "a connection over IPv6");
 }
 
-/* Rules: CM-33, CM-53, CM-54 */
+/* Rules: CM-07, CM-33, CM-53, CM-54 */
 static void refused(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -100,9 +100,12 @@ static void refused(void)
 	param.private_data = bytes;
 	param.private_data_len = 57;
 	CHECK(rdma_connect(active, &param) && errno == EINVAL);
-	param.private_data_len = 0;
+	/* Without a pointer there are no data, whatever their length is said to be. */
+	param.private_data = NULL;
 	CHECK(!rdma_connect(active, &param));
 	event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(event->param.conn.private_data_len == 56);
+	CHECK(!memcmp(event->param.conn.private_data, bytes, 56));
 	CHECK(!rdma_reject(event->id, "no", 2) && !rdma_destroy_id(event->id));
 	CHECK(!rdma_ack_cm_event(event));
 	event = next(channel, RDMA_CM_EVENT_REJECTED);
@@ -177,15 +180,18 @@ static void *serve(void *listen)
 
 	CHECK(!rdma_get_request(listen, &id));
 	CHECK(id->qp && id->event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(!memcmp(id->event->param.conn.private_data, "first, second", 14));
 	CHECK(!rdma_accept(id, NULL) && id->event->event == RDMA_CM_EVENT_ESTABLISHED);
 	CHECK(!rdma_disconnect(id) && id->event->event == RDMA_CM_EVENT_DISCONNECTED);
 	rdma_destroy_ep(id);
 	return NULL;
 }
 
-/* Rules: CM-51 */
+/* Rules: CM-07, CM-51 */
 static void endpoints(void)
 {
+	struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 7};
+	static const char long_one[249];
 	struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP}, *res;
 	struct ibv_qp_init_attr attr = small(IBV_QPT_RC);
 	struct rdma_cm_id *listen, *id;
@@ -200,9 +206,19 @@ static void endpoints(void)
 
 	hints.ai_flags = 0;
 	CHECK(!rdma_getaddrinfo("127.0.0.1", port, &hints, &res));
+	/* What the answer has to connect with comes before what the program gives. */
+	res->ai_connect = "first, ";
+	res->ai_connect_len = 7;
 	attr = small(IBV_QPT_RC);
 	CHECK(!rdma_create_ep(&id, res, NULL, &attr) && id->qp);
-	CHECK(!rdma_connect(id, NULL) && id->event->event == RDMA_CM_EVENT_ESTABLISHED);
+	res->ai_connect = NULL;
+	res->ai_connect_len = 0;
+	param.private_data = long_one;
+	param.private_data_len = sizeof(long_one);
+	CHECK(rdma_connect(id, &param) && errno == EINVAL);
+	param.private_data = "second";
+	param.private_data_len = 6;
+	CHECK(!rdma_connect(id, &param) && id->event->event == RDMA_CM_EVENT_ESTABLISHED);
 	CHECK(!rdma_disconnect(id));
 	rdma_destroy_ep(id);
 	CHECK(!pthread_join(server, NULL));
@@ -259,6 +275,99 @@ static void datagrams(void)
 	CHECK(!rdma_ack_cm_event(event) && !rdma_destroy_id(active) && !rdma_destroy_id(listen));
 	rdma_destroy_event_channel(channel);
 	shown("an end of datagrams is found");
+}
+
+/* Rules: CM-51 */
+static void requests_of_a_synchronous_listener(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct ibv_qp_init_attr attr = small(IBV_QPT_RC);
+	struct sockaddr_storage address;
+	struct rdma_cm_id *listen, *active;
+	struct rdma_cm_event *event;
+
+	listen = listener(NULL, AF_INET, RDMA_PS_TCP, &address);
+	active = resolved(channel, RDMA_PS_TCP, &address);
+	CHECK(!rdma_create_qp(active, NULL, &attr) && !rdma_connect(active, NULL));
+	event = next(listen->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(event->listen_id == listen && event->id->channel != listen->channel);
+	/* It has a channel of its own already. */
+	CHECK(rdma_migrate_id(event->id, NULL) && errno == EINVAL);
+	CHECK(!rdma_reject(event->id, NULL, 0));
+	expect(channel, RDMA_CM_EVENT_REJECTED);
+	rdma_destroy_ep(event->id);
+	CHECK(!rdma_ack_cm_event(event));
+	rdma_destroy_ep(active);
+	CHECK(!rdma_destroy_id(listen));
+	rdma_destroy_event_channel(channel);
+	shown("a request of a synchronous listener, whoever fetches it");
+}
+
+/* A queue pair cannot be brought up. What its peer does then ends no connection. Rules: CM-32 */
+static void failed(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+	struct ibv_qp_init_attr attr = small(IBV_QPT_RC);
+	struct pollfd ready = {.fd = other->fd, .events = POLLIN};
+	struct sockaddr_storage address;
+	struct rdma_cm_id *listen, *active;
+	struct rdma_cm_event *event;
+
+	listen = listener(channel, AF_INET, RDMA_PS_TCP, &address);
+	active = resolved(other, RDMA_PS_TCP, &address);
+	CHECK(!rdma_create_qp(active, NULL, &attr) && !rdma_connect(active, NULL));
+	event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	attr = small(IBV_QPT_RC);
+	CHECK(!rdma_create_qp(event->id, NULL, &attr) && !rdma_accept(event->id, NULL));
+	CHECK(!ibv_modify_qp(active->qp, &error, IBV_QP_STATE));
+	expect(other, RDMA_CM_EVENT_CONNECT_ERROR);
+	rdma_destroy_ep(event->id);
+	CHECK(!rdma_ack_cm_event(event));
+	CHECK(poll(&ready, 1, 10000) == 1 && !fcntl(other->fd, F_SETFL, O_NONBLOCK));
+	CHECK(rdma_get_cm_event(other, &event) && errno == EAGAIN);
+	rdma_destroy_ep(active);
+	CHECK(!rdma_destroy_id(listen));
+	rdma_destroy_event_channel(channel);
+	rdma_destroy_event_channel(other);
+	shown("a connection that fails ends once");
+}
+
+/* Rules: CM-53 */
+static void own_queues(void)
+{
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *res;
+	struct ibv_srq_init_attr_ex no_type = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_srq_init_attr plain = {.attr = no_type.attr};
+	struct ibv_qp_init_attr_ex receives = {.qp_type = IBV_QPT_XRC_RECV};
+	struct ibv_qp_init_attr attr = small(IBV_QPT_RC);
+	struct rdma_cm_id *id;
+	struct ibv_cq *cq;
+
+	CHECK(!rdma_getaddrinfo("127.0.0.1", "7471", &hints, &res));
+	CHECK(!rdma_create_ep(&id, res, NULL, NULL));
+	CHECK(rdma_create_srq_ex(id, &no_type) && errno == EINVAL && !id->srq);
+	CHECK(!rdma_create_srq(id, NULL, &plain) && !rdma_create_qp(id, NULL, &attr));
+	CHECK(id->srq && id->recv_cq && id->send_cq && id->qp->srq == id->srq);
+	/* Only a shared receive queue of XRC keeps a completion queue. */
+	rdma_destroy_qp(id);
+	CHECK(id->srq && !id->recv_cq && !id->recv_cq_channel && !id->send_cq);
+	CHECK((cq = ibv_create_cq(id->verbs, 8, NULL, NULL, 0)));
+	attr = small(IBV_QPT_RC);
+	attr.send_cq = attr.recv_cq = cq;
+	CHECK(!rdma_create_qp(id, NULL, &attr));
+	rdma_destroy_ep(id);
+	CHECK(!ibv_destroy_cq(cq));
+
+	res->ai_port_space = RDMA_PS_IB;
+	res->ai_qp_type = IBV_QPT_XRC_RECV;
+	CHECK(!rdma_create_ep(&id, res, NULL, NULL) && id->qp_type == IBV_QPT_XRC_RECV);
+	CHECK(!rdma_create_qp_ex(id, &receives) && receives.xrcd);
+	CHECK(receives.comp_mask & IBV_QP_INIT_ATTR_XRCD);
+	rdma_destroy_ep(id);
+	rdma_freeaddrinfo(res);
+	shown("queues that the library makes for an id, and the program's own");
 }
 
 struct held {
@@ -365,6 +474,11 @@ static void refused_calls(void)
 	CHECK(rdma_get_request(id, &other) && errno == EINVAL);
 	CHECK(rdma_set_local_ece(id, &ece) && errno == EINVAL);
 	CHECK(rdma_join_multicast_ex(id, &join, NULL) && errno == ENOTSUP);
+	join.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS;
+	CHECK(rdma_join_multicast_ex(id, &join, NULL) && errno == EINVAL);
+	join.comp_mask |= RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+	join.join_flags = RDMA_MC_JOIN_FLAG_RESERVED;
+	CHECK(rdma_join_multicast_ex(id, &join, NULL) && errno == EINVAL);
 	CHECK(rdma_leave_multicast(id, (struct sockaddr *)&address) && errno == EINVAL);
 	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &on, sizeof(on)));
 	CHECK(errno == EINVAL);
@@ -394,6 +508,9 @@ static void all(void)
 	refused();
 	own_queue_pairs();
 	endpoints();
+	requests_of_a_synchronous_listener();
+	failed();
+	own_queues();
 	datagrams();
 	channels();
 	refused_calls();

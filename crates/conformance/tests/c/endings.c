@@ -37,7 +37,13 @@ static void connected(struct rdma_event_channel *channel, struct sockaddr_storag
 	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
 }
 
-static atomic_int waiter;
+static atomic_int waiter, signals;
+
+static void count(int signal)
+{
+	(void)signal;
+	signals++;
+}
 
 static void *wait_for_ever(void *channel)
 {
@@ -48,8 +54,8 @@ static void *wait_for_ever(void *channel)
 	abort();
 }
 
-/* Whether a thread of this process waits for a file to be readable. */
-static int waits(int thread)
+/* The system call that a thread of this process sleeps in, or -1. */
+static long sleeps_in(int thread)
 {
 	char path[64], line[256] = "";
 	long number = -1;
@@ -60,6 +66,14 @@ static int waits(int thread)
 	CHECK(call && fgets(line, sizeof(line), call));
 	fclose(call);
 	sscanf(line, "%ld", &number);
+	return number;
+}
+
+/* Whether it waits for a file to be readable. */
+static int waits(int thread)
+{
+	long number = sleeps_in(thread);
+
 #ifdef SYS_poll
 	if (number == SYS_poll)
 		return 1;
@@ -67,11 +81,14 @@ static int waits(int thread)
 	return number == SYS_ppoll || number == SYS_read;
 }
 
-/* The thread waits on, as it does where the kernel has the file; nobody else is disturbed. */
+/* The thread waits on, as it does where the kernel has the file; nobody else is disturbed. A signal does not change
+   that: what comes to the second channel is not for this thread. */
 static void channel_goes_while_waited_on(void)
 {
 	struct rdma_event_channel *first = rdma_create_event_channel(), *second;
+	struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
 	struct sockaddr_storage address;
+	int before = signals, yields;
 	struct rdma_cm_id *id;
 	pthread_t thread;
 
@@ -83,9 +100,16 @@ static void channel_goes_while_waited_on(void)
 	rdma_destroy_event_channel(first);
 	/* It may have the same descriptor and the same address. */
 	second = rdma_create_event_channel();
+	CHECK(!sigaction(SIGUSR1, &action, NULL) && !pthread_kill(thread, SIGUSR1));
+	while (signals == before || sleeps_in(waiter) < 0)
+		sched_yield();
 	loopback(AF_INET, &address);
 	CHECK(!rdma_create_id(second, &id, NULL, RDMA_PS_TCP));
 	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
+	/* Time for a thread that would take it. */
+	for (yields = 0; yields < 1000; yields++)
+		sched_yield();
+	expect(second, RDMA_CM_EVENT_ADDR_RESOLVED);
 	CHECK(!rdma_destroy_id(id));
 	rdma_destroy_event_channel(second);
 	shown("a channel that goes while a thread waits");
@@ -212,14 +236,6 @@ static void ids_go_while_a_thread_fetches(void)
 	CHECK(!rdma_destroy_id(id));
 	rdma_destroy_event_channel(channel);
 	shown("ids that go while a thread fetches events");
-}
-
-static atomic_int signals;
-
-static void count(int signal)
-{
-	(void)signal;
-	signals++;
 }
 
 struct fetcher {

@@ -10,6 +10,7 @@ use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 use transom_cm::Refused;
@@ -28,8 +29,13 @@ use crate::description::Description;
 /// The open files.
 pub(super) static FILES: Mutex<Vec<Arc<File>>> = Mutex::new(Vec::new());
 
+/// How many files this process has opened.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
 /// A file.
 pub(super) struct File {
+    /// Its number among all that this process has opened.
+    pub(super) number: u64,
     /// The descriptor that the program has.
     descriptor: c_int,
     /// The program may have several devices. Then the descriptor is readable while that of any part is.
@@ -64,7 +70,8 @@ impl File {
         let descriptor = numbers[1].unwrap_or(first.file);
         let (all, parts) = (Mutex::new(all), Mutex::new(vec![first]));
         let (places, moves) = (Mutex::default(), Mutex::default());
-        let file = Self { descriptor, may_have_several, all, parts, places, moves };
+        let number = OPENED.fetch_add(1, Relaxed);
+        let file = Self { number, descriptor, may_have_several, all, parts, places, moves };
         let mut files = FILES.lock();
         let stale: Vec<_> =
             numbers.iter().flatten().flat_map(|it| stale(&mut files, *it)).collect();

@@ -355,7 +355,7 @@ fn the_thread_sanitizer_is_silent_where_rdma_cm_and_sockets_hand_over() {
 #[test]
 fn the_thread_sanitizer_is_silent_about_programs_that_connect() {
     take_turn(Link::Wire);
-    for (name, behaviours) in [("connects", 17), ("connection_events", 8)] {
+    for (name, behaviours) in [("connects", 23), ("connection_events", 8)] {
         let libraries = [RDMACM, &["-w"]].concat();
         let thread = Sanitized::of_source(name, "thread", &libraries);
         let mut command = Command::new(&thread.binary);
@@ -407,7 +407,7 @@ fn the_memory_sanitizer_sees_private_data_that_was_never_written() {
 #[test]
 fn the_memory_sanitizer_is_silent_about_what_librdmacm_tells() {
     take_turn(Link::Wire);
-    for (name, behaviours) in [("connects", 17), ("connection_events", 8), ("sockets", 31)] {
+    for (name, behaviours) in [("connects", 23), ("connection_events", 8), ("sockets", 31)] {
         let options = [OF_MEMORY[0], "-w"];
         let Some(memory) = Sanitized::by_clang(name, &options) else { return };
         let mut command = Command::new(&memory.binary);

@@ -21,17 +21,17 @@ fn a_c_program_connects_to_itself() {
     let scratch = Scratch::new("connects");
     let program = compile(&scratch, "connects.c", "connects", RDMACM);
     take_turn(Link::Wire);
-    run(Command::new(&program).env("LD_LIBRARY_PATH", our_libraries()), 17);
+    run(Command::new(&program).env("LD_LIBRARY_PATH", our_libraries()), 23);
     let mut by_packets = Command::new(&program);
     by_packets.arg("packets").env("TRANSOM_LINK", "wire");
-    run(by_packets.env("LD_LIBRARY_PATH", our_libraries()), 16);
+    run(by_packets.env("LD_LIBRARY_PATH", our_libraries()), 22);
 }
 
 #[test]
 fn an_ordinary_user_connects_as_well() {
     let scratch = Scratch::new("connects-unprivileged");
     let program = compile(&scratch, "connects.c", "connects", RDMACM);
-    run_as_nobody(&scratch, &program, our_libraries(), 17);
+    run_as_nobody(&scratch, &program, our_libraries(), 23);
 }
 
 /// A name is looked up in a thread: an id that ends or moves meanwhile takes neither memory nor events with it.
