@@ -118,6 +118,8 @@ pub struct Ledger {
     keys: Keys,
     writes: Writes,
     mistakes: Vec<Mistake>,
+    /// The process has ended by itself. What its other threads still do meanwhile is cut short by that.
+    is_over: bool,
 }
 
 impl Ledger {
@@ -127,7 +129,9 @@ impl Ledger {
     }
 
     fn found(&mut self, kind: Kind, says: String, calls: Vec<(String, Call)>) {
-        self.mistakes.push(Mistake { kind, says, calls });
+        if !self.is_over {
+            self.mistakes.push(Mistake { kind, says, calls });
+        }
     }
 
     /// A context closes. Its living objects are left.
@@ -147,6 +151,7 @@ impl Ledger {
         self.tell_left(|_| true, when, None);
         self.tell_unacknowledged(None, when);
         self.tell_unused();
+        self.is_over = true;
     }
 
     /// Reports living objects. Objects that were made at the same place are one mistake.

@@ -432,6 +432,7 @@ fn events_are_acknowledged_once_each() {
     ledger.process_ends();
     assert_eq!(kinds(&mut ledger), [Kind::LeftAtExit]);
 
+    let mut ledger = with_queue();
     ledger.event_got(COMPLETIONS, &at(5));
     ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, true, &at(8));
     ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, false, &at(8));
@@ -440,6 +441,18 @@ fn events_are_acknowledged_once_each() {
     assert_eq!(kinds(&mut ledger), expected);
     ledger.events_acknowledged(COMPLETIONS, 1, &at(7));
     assert_eq!(kinds(&mut ledger), [Kind::AckedTooMuch]);
+}
+
+/// One thread has got an event when another one calls `exit`, and acknowledges it before the process is gone.
+/// Rules: CHK-32, CHK-34
+#[test]
+fn what_other_threads_still_do_when_the_process_ends_is_no_mistake() {
+    let mut ledger = with_queue();
+    ledger.event_got(COMPLETIONS, &at(5));
+    ledger.process_ends();
+    assert_eq!(kinds(&mut ledger), [Kind::LeftAtExit, Kind::NeverAcked]);
+    ledger.events_acknowledged(COMPLETIONS, 1, &at(7));
+    assert_eq!(kinds(&mut ledger), []);
 }
 
 /// A program may acknowledge all events at its end.
