@@ -3,8 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use std::time::{Duration, Instant};
 
-/// A move takes microseconds, and as long again as its thread waits for a processor.
-const LONGEST_MOVE: Duration = Duration::from_millis(10);
+/// A move takes microseconds, and as long again as its thread waits for a processor. That may be tens of milliseconds on
+/// a busy machine.
+const LONGEST_MOVE: Duration = Duration::from_secs(1);
+/// How long a reader tries. Where values move all that time, it takes what it has read last.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Values that move from one place to another without being lost or seen twice by those who add up both.
 #[derive(Debug, Default)]
@@ -27,15 +30,15 @@ impl Moves {
 
     /// Reads both places while nothing moves.
     pub fn between<T>(&self, read: impl Fn() -> T) -> T {
-        for _ in 0..16 {
+        let begin = Instant::now();
+        loop {
             let before = self.at_rest();
             let value = read();
             fence(SeqCst);
-            if self.now() == before {
+            if self.now() == before || begin.elapsed() > PATIENCE {
                 return value;
             }
         }
-        read()
     }
 
     /// Waits for the moves that have begun. One whose process was killed in the middle never ends. The first reader waits
