@@ -90,7 +90,7 @@ const UCX_ON_UD: &[(Provocation, &str)] = &[
     ),
 ];
 
-/// What OpenMPI fails by over it, where more than two processes connect at once.
+/// What OpenMPI fails by when it uses UCX. Its ranks connect to each other at once.
 const OPEN_MPI: &[(Provocation, &str)] = &[
     (
         Provocation::LateWork,
