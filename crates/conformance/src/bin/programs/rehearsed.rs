@@ -94,7 +94,7 @@ const UCX_ON_UD: &[(Provocation, &str)] = &[
 const OPEN_MPI: &[(Provocation, &str)] = &[
     (
         Provocation::LateWork,
-        "UCX asks again when an answer is late, and then asserts that both answers are of one endpoint",
+        "UCX asks again when an answer is late, and then asserts that both answers are of one endpoint (ucx#6040)",
     ),
     (Provocation::RefusedObjects, "unmaps a window whose registration was refused"),
 ];
