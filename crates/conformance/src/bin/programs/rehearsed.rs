@@ -90,14 +90,18 @@ const UCX_ON_UD: &[(Provocation, &str)] = &[
     ),
 ];
 
-/// What OpenMPI fails by when it uses UCX. Its ranks connect to each other at once.
+/// What OpenMPI fails by when it uses UCX. Its ranks connect to each other at once. If two requests to connect cross,
+/// UCX takes the peer's for the answer to its own, and gives the buffer of its own to another message, though the SEND
+/// has no completion yet. So its request, or the answer to it, may have the bytes of that message.
 const OPEN_MPI: &[(Provocation, &str)] = &[
-    (
-        Provocation::LateWork,
-        "UCX asks again when an answer is late, and then asserts that both answers are of one endpoint (ucx#6040)",
-    ),
+    (Provocation::LateWork, REUSES_A_SOURCE),
+    (Provocation::StuckWork, REUSES_A_SOURCE),
+    (Provocation::TornSources, REUSES_A_SOURCE),
     (Provocation::RefusedObjects, "unmaps a window whose registration was refused"),
 ];
+
+const REUSES_A_SOURCE: &str =
+    "reuses the buffer of a request to connect before its completion (ucx#6040)";
 
 /// What riostream relies on.
 const SPINS: &str = "looks only at the last byte of its memory, and at no error";
