@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use transom_conformance::c_programs::compile;
 use transom_conformance::documents::{Block, Document, root};
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, ip};
@@ -100,14 +101,10 @@ const fn in_a_root(command: &'static str, text: &'static str) -> Elsewhere {
 /// Servers that go on after their clients.
 const ENDLESS: [&str; 2] = ["http.server", "-- server"];
 
-/// Stands for whatever a user runs: both ends of a ping-pong.
+/// Stands for whatever a user runs: it READs, and is right. A rehearsal starts it a hundred times.
 const PROGRAM: &str = "\
 #!/bin/sh
-set -eu
-timeout 5 ibv_rc_pingpong -g 0 -n 20 &
-until grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6; do kill -0 $!; sleep 0.01; done
-timeout 5 ibv_rc_pingpong -g 0 -n 20 localhost
-wait $!
+exec ./moments reads-early right
 ";
 
 /// Runs the command and the examples that have been built, where users have `cargo` build them: its locks and its
@@ -341,6 +338,7 @@ impl<'a> Session<'a> {
             fs::write(&file, text).expect("our own folder");
             fs::set_permissions(&file, Permissions::from_mode(0o755)).expect("our own file");
         };
+        compile(scratch, "rehearsed/moments.c", "moments", &["-libverbs"]);
         write("program", PROGRAM);
         write("bin/cargo", CARGO);
         let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
