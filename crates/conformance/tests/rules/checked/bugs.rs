@@ -6,7 +6,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use transom_check::Kind;
+use transom_check::{Gravity, Kind};
 use transom_conformance::checked::Checked;
 use transom_conformance::documents::Document;
 
@@ -201,5 +201,22 @@ fn the_table_counts_what_it_has() {
     let elsewhere = |bug: &&Bug| matches!(bug.by, FoundBy::CheckElsewhere(_));
     let named = found - bugs.iter().filter(elsewhere).count();
     let head = format!("Found: {found} of {of}. Named with the right line: {named} of {of}.");
-    assert!(table().text.contains(&head), "spec/bugs.md does not say: {head}");
+    let by = |wanted: FoundBy| bugs.iter().filter(|bug| bug.by == wanted).count();
+    let of_gravity = |gravity| {
+        let is_so = |bug: &&Bug| match bug.by {
+            FoundBy::Check(kind) | FoundBy::CheckElsewhere(kind) => kind.gravity() == gravity,
+            _ => false,
+        };
+        bugs.iter().filter(is_so).count()
+    };
+    let by_what = format!(
+        "By findings of `transom check`: {}. By its notes: {}. By AddressSanitizer: {}. By the program's own check: {}.",
+        of_gravity(Gravity::Finding),
+        of_gravity(Gravity::Note),
+        by(FoundBy::AddressSanitizer),
+        by(FoundBy::ItsOwnCheck),
+    );
+    for said in [head, by_what] {
+        assert!(table().text.contains(&said), "spec/bugs.md does not say: {said}");
+    }
 }
