@@ -19,6 +19,7 @@ The programs that `cargo xtask programs` runs, with the results of the last reco
     cargo xtask programs apart --bless
     cargo xtask programs watchers --bless
     cargo xtask programs checked --bless
+    cargo xtask programs rehearsed --bless
     cargo xtask programs rxe --bless
     cargo xtask programs rxe-speed --bless
 
