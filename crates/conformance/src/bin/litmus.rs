@@ -95,7 +95,15 @@ fn main() -> ExitCode {
         fs::write(root().join(TABLE), text).expect("the table can be written");
     }
     problems.iter().for_each(|problem| println!("wrong: {problem}"));
-    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let unexplained: Vec<_> =
+        rows.iter().filter(|row| is_unreached(row) && reason(row).is_none()).collect();
+    let told = unexplained.iter().map(|row| row.line());
+    told.for_each(|line| print!("allowed, not reached, and nothing says why: {line}"));
+    if problems.is_empty() && unexplained.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Plays tests by seeds, and returns what is wrong.

@@ -7,12 +7,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use transom_conformance::c_programs::compile;
 use transom_conformance::explained::on_one_line;
-use transom_conformance::processes::Scratch;
+use transom_conformance::processes::{Scratch, is_long};
 use transom_conformance::programs::{Printed, Running, command, unread};
 use transom_rehearse::{Place, Provocation};
 
-/// How long one rehearsal may take. One of 2000 runs takes minutes.
-pub(super) const LIMIT: Duration = Duration::from_secs(600);
+/// How long one rehearsal may take. One of 2000 runs, beside others, takes an hour.
+pub(super) fn limit() -> Duration {
+    Duration::from_secs(if is_long() { 4 * 3600 } else { 600 })
+}
 
 static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
     let scratch = Scratch::new("rehearsed");
@@ -23,7 +25,7 @@ static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
 
 /// Rehearses what comes behind the options; the exit status, if it was not killed, and what was printed.
 pub(super) fn rehearse(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
-    let (status, printed) = Running::start(&mut line(options, program)).end(LIMIT).unwrap();
+    let (status, printed) = Running::start(&mut line(options, program)).end(limit()).unwrap();
     (status.code(), printed)
 }
 

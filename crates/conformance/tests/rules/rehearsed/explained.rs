@@ -10,7 +10,7 @@ use transom_conformance::processes::{Scratch, this_program};
 use transom_conformance::programs::Running;
 use transom_conformance::queues::*;
 
-use super::command::LIMIT;
+use super::command::limit;
 
 /// The queue pairs of a test are among the first of its process.
 const QUEUE_PAIRS: u32 = 4;
@@ -31,7 +31,7 @@ fn rehearsed(name: &str, provocation: &str, test: impl FnOnce()) {
     let mut again = Command::new(this_program());
     again.args(["--exact", &format!("rehearsed::explained::{name}")]);
     again.env("TRANSOM_REHEARSE", scratch.path());
-    let (status, printed) = Running::start(&mut again).end(LIMIT).expect("it ends");
+    let (status, printed) = Running::start(&mut again).end(limit()).expect("it ends");
     assert!(status.success() && printed.output.contains("1 passed"), "{printed:?}");
 }
 

@@ -12,7 +12,7 @@ use transom_conformance::explained::on_one_line;
 use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Printed, Running, command};
 
-use super::command::{LIMIT, rehearse};
+use super::command::{limit, rehearse};
 
 static PROGRAMS: LazyLock<(Scratch, [String; 2])> = LazyLock::new(|| {
     let scratch = Scratch::new("judged");
@@ -49,7 +49,7 @@ fn type_again(printed: &Printed) -> (Option<i32>, Printed) {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec \"$0\" {}", again(printed))]).arg(transom);
     shell.env("TRANSOM_LIB", transom.parent().expect("a folder"));
-    let (status, printed) = Running::start(&mut shell).end(LIMIT).unwrap();
+    let (status, printed) = Running::start(&mut shell).end(limit()).unwrap();
     (status.code(), printed)
 }
 
