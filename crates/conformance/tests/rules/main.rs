@@ -290,6 +290,7 @@ mod documents {
     mod counts;
     mod design;
     mod files;
+    mod first;
     mod links;
     mod symptoms;
 }

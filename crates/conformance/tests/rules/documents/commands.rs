@@ -23,8 +23,9 @@ use transom_system::registry::Registry;
 use transom_system::registry::connections::Connections;
 
 /// Those whose commands are run.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "README.md",
+    "docs/first.md",
     "docs/check.md",
     "docs/rehearse.md",
     "docs/exposure.md",
@@ -190,6 +191,11 @@ fn the_readme() {
 }
 
 #[test]
+fn your_first_program() {
+    in_a_network(path_of!("your_first_program"), || run_page("docs/first.md"));
+}
+
+#[test]
 fn finding_mistakes() {
     in_a_network(path_of!("finding_mistakes"), || run_page("docs/check.md"));
 }
@@ -230,21 +236,21 @@ fn from_rust() {
 }
 
 /// Where ports are this test's own. What it needs is built before, for that may take long.
-fn in_a_network(test: &str, body: fn()) {
+pub(super) fn in_a_network(test: &str, body: fn()) {
     command();
     alone(test, Way::Namespace, body);
 }
 
 /// A line that somebody types.
 #[derive(Debug)]
-struct Step {
-    line: String,
+pub(super) struct Step {
+    pub(super) line: String,
     /// It is a server, for those that follow it in its block.
-    serves: bool,
+    pub(super) serves: bool,
     /// How it exits.
-    status: i32,
+    pub(super) status: i32,
     /// What it prints, where the document shows it.
-    output: String,
+    pub(super) output: String,
 }
 
 impl Step {
@@ -265,6 +271,8 @@ fn is_run_here(command: &str) -> bool {
 /// What is typed of a block, if anything is.
 fn steps(block: &Block) -> Vec<Step> {
     let shows_output = match &*block.language {
+        // A script is a file, for lines that come later.
+        "sh" if block.text.starts_with("#!") => return Vec::new(),
         "sh" => false,
         "console" => true,
         _ => return Vec::new(),
@@ -294,9 +302,10 @@ fn run_page(page: &str) {
     let scratch = Scratch::new("documents");
     let mut session = Session::new(&scratch);
     for block in page.blocks() {
-        // A program that the commands compile has a name.
-        if let ("c", Some(text)) = (&*block.language, block.text.strip_prefix("// ")) {
-            let (name, _) = text.split_once(':').expect("a name");
+        // A program that the commands compile has a name, and so has a script.
+        let begins = ["// ", "#!/bin/sh\n# "].iter().find_map(|it| block.text.strip_prefix(it));
+        if let ("c" | "sh", Some(text)) = (&*block.language, begins) {
+            let name = text.split([':', ' ']).next().expect("a name");
             fs::write(scratch.path().join(name), &block.text).expect("our own folder");
         }
         let mut servers = Vec::new();
@@ -318,7 +327,7 @@ fn run_page(page: &str) {
 }
 
 /// Where somebody types.
-struct Session<'a> {
+pub(super) struct Session<'a> {
     folder: &'a Path,
     /// What is in the environment otherwise than around this test.
     exported: Vec<(OsString, OsString)>,
@@ -326,7 +335,7 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// In a folder where it looks as at the root of the repository after `cargo build --release`.
-    fn new(scratch: &'a Scratch) -> Self {
+    pub(super) fn new(scratch: &'a Scratch) -> Self {
         let folder = scratch.path();
         let built = command()[0].parent().expect("a profile's folder");
         fs::create_dir_all(folder.join("target")).expect("our own folder");
@@ -366,7 +375,7 @@ impl<'a> Session<'a> {
     }
 
     /// Runs a line to its end, and keeps what it exports.
-    fn run(&mut self, step: &Step) -> Result<(), String> {
+    pub(super) fn run(&mut self, step: &Step) -> Result<(), String> {
         let shell = &mut self.shell("", step, "\nenv -0 >.environment");
         let (status, Printed { output, complaints }) = Running::start(shell).end(LIMIT)?;
         if status.code() != Some(step.status) {
