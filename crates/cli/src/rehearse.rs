@@ -163,6 +163,12 @@ pub(crate) fn run(args: &RehearseArgs) -> Result {
     if args.plan(0).kinds.is_empty() {
         return Err(Failure::with_status(2, "nothing is left to provoke"));
     }
+    if args.runs == 0 && args.profile.is_none() {
+        return Err(Failure::with_status(
+            2,
+            "nothing is left to provoke: --runs 0 is for --as, which has a run of its own",
+        ));
+    }
     // Before any thread begins.
     let signals = Signals::block(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     let mut reports = Reports::begin(args)?;
@@ -234,7 +240,7 @@ fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
     reports.progress.doing("a run without provocations");
     let Some(quiet) = stage.run(&Plan::quiet())? else { return Ok(()) };
     reports.run(&Plan::quiet(), &quiet);
-    if quiet.programs.is_empty() {
+    if quiet.programs.names.is_empty() {
         return Err(Failure::new(
             "no process opened a device, so there is nothing to rehearse. Does the program find a \
              device? `transom run -- ibv_devices` lists it",
@@ -263,7 +269,7 @@ fn tell(
     let cut = match (&plan.places, plan.profile) {
         (Some(_), _) => None,
         (None, Some(profile)) if plan.kinds.is_empty() => {
-            let (least, programs) = (Least::Profile(profile), Programs::new());
+            let (least, programs) = (Least::Profile(profile), Programs::default());
             Some(Cut { least, is_complete: true, programs })
         }
         (None, _) => Some(Cutter::begin(stage, plan, trial, &reports.progress).run()?),
@@ -318,7 +324,7 @@ impl<'a> Reports<'a> {
     }
 
     fn failed(&mut self, plan: &Plan, trial: &Trial, cut: Option<&Cut>, again: &str) {
-        self.for_people(|out| people::least(out, cut, again));
+        self.for_people(|out| people::least(out, trial, cut, again));
         self.for_programs(|out| json::failure(out, plan, trial, cut, again));
     }
 

@@ -13,6 +13,8 @@ use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
 use transom_thread::uncancelled;
 
+use crate::told;
+
 /// The shortest time that a slow verb takes. It may be doubled so often.
 const SHORTEST: Duration = Duration::from_micros(400);
 const DOUBLINGS: u64 = 8;
@@ -20,12 +22,12 @@ const DOUBLINGS: u64 = 8;
 /// A verb is about to change a queue pair, or to make an object. In a rehearsal it may take long before it does.
 #[inline]
 pub(crate) fn take_time() {
-    rehearsal::on().inspect(|rehearsal| take_time_in(rehearsal));
+    rehearsal::on().inspect(|rehearsal| take_time_in(rehearsal, told::verb()));
 }
 
 #[cold]
-fn take_time_in(rehearsal: &Rehearsal) {
-    if let Some(number) = rehearsal.provokes_next(Provocation::SlowVerbs) {
+fn take_time_in(rehearsal: &Rehearsal, verb: &str) {
+    if let Some(number) = rehearsal.provokes_next_in(Provocation::SlowVerbs, verb) {
         // A sleep is a cancellation point, and most verbs are none.
         uncancelled(|| thread::sleep(SHORTEST * (1 << (number % (DOUBLINGS + 1)))));
     }
@@ -36,24 +38,24 @@ fn take_time_in(rehearsal: &Rehearsal) {
 #[inline]
 pub(crate) fn may_make() -> Result<(), c_int> {
     let Some(rehearsal) = rehearsal::on() else { return Ok(()) };
-    refuse(rehearsal, &[libc::ENOMEM, libc::EAGAIN])
+    refuse(rehearsal, told::verb(), &[libc::ENOMEM, libc::EAGAIN])
 }
 
 /// `rdma_create_id` is about to make an id. The kernel has memory for it or has none.
 pub(crate) fn may_make_id() -> Result<(), c_int> {
     let Some(rehearsal) = rehearsal::on() else { return Ok(()) };
-    refuse(rehearsal, &[libc::ENOMEM])
+    refuse(rehearsal, "rdma_create_id", &[libc::ENOMEM])
 }
 
 /// A verb is about to register memory. The program may also have no right to lock memory.
 pub(crate) fn may_register() -> Result<(), c_int> {
     let Some(rehearsal) = rehearsal::on() else { return Ok(()) };
-    refuse(rehearsal, &[libc::ENOMEM, libc::EAGAIN, libc::EPERM])
+    refuse(rehearsal, told::verb(), &[libc::ENOMEM, libc::EAGAIN, libc::EPERM])
 }
 
-fn refuse(rehearsal: &Rehearsal, errnos: &[c_int]) -> Result<(), c_int> {
-    take_time_in(rehearsal);
-    match rehearsal.provokes_next(Provocation::RefusedObjects) {
+fn refuse(rehearsal: &Rehearsal, verb: &str, errnos: &[c_int]) -> Result<(), c_int> {
+    take_time_in(rehearsal, verb);
+    match rehearsal.provokes_next_in(Provocation::RefusedObjects, verb) {
         Some(number) => Err(errnos[(number % errnos.len() as u64) as usize]),
         None => Ok(()),
     }

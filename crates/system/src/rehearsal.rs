@@ -71,7 +71,7 @@ impl Lasting {
         if let Some(rehearsal) = on().filter(|it| !it.is_inherited())
             && !self.is_told.swap(true, Relaxed)
         {
-            rehearsal.record.write(&self.place);
+            rehearsal.record.write(&self.place, "");
         }
     }
 }
@@ -269,9 +269,21 @@ impl Rehearsal {
     /// anything that cannot be written down.
     #[inline]
     pub fn provokes(&self, provocation: Provocation, object: u32, nth: u64) -> Option<u64> {
+        self.provokes_at(provocation, object, nth, "")
+    }
+
+    /// The same in this verb.
+    #[inline]
+    fn provokes_at(
+        &self,
+        provocation: Provocation,
+        object: u32,
+        nth: u64,
+        verb: &str,
+    ) -> Option<u64> {
         let place = Place { provocation, process: self.record.process, object, nth };
         let number = self.decisions.provokes(&place)?;
-        (!self.is_inherited() && self.record.write(&place)).then_some(number)
+        (!self.is_inherited() && self.record.write(&place, verb)).then_some(number)
     }
 
     /// As [`Self::provokes`] of the whole process, for what makes no difference yet.
@@ -284,6 +296,11 @@ impl Rehearsal {
     /// The same at the next operation of this process that belongs to no object.
     pub fn provokes_next(&self, provocation: Provocation) -> Option<u64> {
         self.provokes(provocation, 0, self.next(provocation))
+    }
+
+    /// The same in this verb, whose name is written down with it.
+    pub fn provokes_next_in(&self, provocation: Provocation, verb: &str) -> Option<u64> {
+        self.provokes_at(provocation, 0, self.next(provocation), verb)
     }
 
     /// Whether it is that of the process that this one was forked from.

@@ -48,6 +48,7 @@ A run that failed has a second line, when it has been cut down:
     process         the name of its program
     object_number   the number of the object in it, from 0
     nth             the number of the operation on the object, from 0
+    verb            the verb that failed or was slow
   again          the command that shows it again
 
 Each provocation that was asked for has a line at the end:
@@ -147,11 +148,12 @@ struct At<'a> {
     process: Option<&'a str>,
     object_number: u32,
     nth: u64,
+    verb: Option<&'a str>,
 }
 
 /// A run. One that provokes nothing has no seed.
 pub(super) fn run(out: &mut dyn Write, plan: &Plan, trial: &Trial) -> io::Result<()> {
-    let (provoked, opened) = (trial.provoked.len(), trial.programs.len());
+    let (provoked, opened) = (trial.provoked.len(), trial.programs.names.len());
     print(out, &Line::Run { by: By::of(plan), ended: ended(&trial.outcome), provoked, opened })
 }
 
@@ -244,9 +246,10 @@ fn at<'a>(place: &Place, programs: &'a Programs) -> At<'a> {
         place: place.to_string(),
         provocation: provocation.name(),
         process_number: process,
-        process: programs.get(&process).map(String::as_str),
+        process: programs.names.get(&process).map(String::as_str),
         object_number: object,
         nth,
+        verb: programs.verbs.get(place).map(String::as_str),
     }
 }
 
@@ -266,7 +269,8 @@ mod tests {
         Place { provocation: Provocation::SingleCompletions, process: 0, object: 1, nth: 2 };
 
     fn trial(outcome: Outcome) -> Trial {
-        let (findings, programs) = (vec![], [(0, "server".into())].into());
+        let programs = Programs { names: [(0, "server".into())].into(), ..Programs::default() };
+        let findings = vec![];
         Trial { outcome, findings, provoked: vec![AT], programs, output: "first\nlast\n".into() }
     }
 
@@ -305,7 +309,8 @@ mod tests {
             "sentence": "the program exits with status 3", "findings": [], "output": ["first", "last"],
             "cut": "places", "complete": true, "provocations": ["single-completions"],
             "places": [{ "place": "single-completions:0.1.2", "provocation": "single-completions",
-                         "process_number": 0, "process": "server", "object_number": 1, "nth": 2 }],
+                         "process_number": 0, "process": "server", "object_number": 1, "nth": 2,
+                         "verb": null }],
             "again": "transom rehearse",
         });
         assert_eq!(failed(exited(3), Some(Least::Places(vec![AT]))), expected);

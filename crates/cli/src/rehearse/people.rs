@@ -13,6 +13,8 @@ use crate::sentence::counted;
 /// The most lines of a program's output that are shown.
 const LINES: usize = 20;
 
+const AGAIN: &str = "All numbers begin at 0, in the order of creation. To show it again:";
+
 /// The last lines that a program printed, and how many there were before them.
 pub(super) fn last_lines(trial: &Trial) -> (Vec<&str>, usize) {
     let mut lines: Vec<_> = trial.output.lines().collect();
@@ -48,9 +50,21 @@ pub(super) fn run(out: &mut Page<impl Write>, trial: &Trial) -> io::Result<()> {
 }
 
 /// What makes a run fail, and the command that shows it again. Nothing is cut down if the places were given.
-pub(super) fn least(out: &mut Page<impl Write>, cut: Option<&Cut>, again: &str) -> io::Result<()> {
-    if let Some(cut) = cut {
-        what_is_left(out, cut)?;
+pub(super) fn least(
+    out: &mut Page<impl Write>,
+    trial: &Trial,
+    cut: Option<&Cut>,
+    again: &str,
+) -> io::Result<()> {
+    match cut {
+        Some(cut) => what_is_left(out, cut)?,
+        None => {
+            out.text("This was provoked:")?;
+            let mut described =
+                trial.provoked.iter().map(|place| described(place, &trial.programs));
+            described.try_for_each(|it| out.item("  ", it))?;
+            out.text(AGAIN)?;
+        }
     }
     writeln!(out.to, "  {again}")
 }
@@ -95,7 +109,7 @@ fn what_is_left(out: &mut Page<impl Write>, cut: &Cut) -> io::Result<()> {
             })?;
             let mut described = places.iter().map(|place| described(place, &cut.programs));
             described.try_for_each(|it| out.item("  ", it))?;
-            out.text("All numbers begin at 0, in the order of creation. To show it again:")
+            out.text(AGAIN)
         }
     }
 }

@@ -20,8 +20,14 @@ use crate::failure::{Failure, Result};
 use crate::run::Program;
 use crate::signals::Signals;
 
-/// The processes of a run that opened a device: their programs by their numbers.
-pub(super) type Programs = BTreeMap<u32, String>;
+/// The processes of a run that opened a device.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Programs {
+    /// Their programs by their numbers.
+    pub(super) names: BTreeMap<u32, String>,
+    /// The verbs in which something was provoked, where it is in one.
+    pub(super) verbs: BTreeMap<Place, String>,
+}
 
 /// What runs have in common: the program, and the directories of its processes' files.
 pub(super) struct Stage {
@@ -139,10 +145,13 @@ impl Stage {
         let records = records.map_err(|error| failure("cannot read what was provoked", error))?;
         let findings = check::texts(&self.findings, &self.choice)?;
         let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-        let programs: Programs = records.iter().map(|it| (it.process, name(&it.program))).collect();
+        let programs = Programs {
+            names: records.iter().map(|it| (it.process, name(&it.program))).collect(),
+            verbs: records.iter().flat_map(|it| it.verbs.iter().cloned()).collect(),
+        };
         let provoked: Vec<_> = records.into_iter().flat_map(|it| it.places).collect();
         let died = ends.map_or_else(Vec::new, Ends::died).into_iter();
-        let died = died.filter_map(|(number, by)| Some((programs.get(&number)?.clone(), by)));
+        let died = died.filter_map(|(number, by)| Some((programs.names.get(&number)?.clone(), by)));
         let outcome = self.judge(plan, waited, limit, died, &provoked, &findings);
         if !outcome.is_failure() {
             self.longest = self.longest.max(took);
@@ -238,13 +247,20 @@ pub(super) fn described(place: &Place, programs: &Programs) -> String {
     let Place { provocation, process, object, nth } = place;
     let (operation, of) = provocation.operation();
     let of = of.map_or(String::new(), |of| format!(" of {of} {object}"));
-    let program = programs.get(process).map_or(String::new(), |name| format!(" ({name})"));
+    let program = programs.names.get(process).map_or(String::new(), |name| format!(" ({name})"));
+    let verb =
+        programs.verbs.get(place).map_or(String::new(), |verb| format!(", in {}", called(verb)));
     format!(
-        "{}: {} ({}), at {operation} {nth}{of} in process {process}{program}",
+        "{}: {} ({}), at {operation} {nth}{of} in process {process}{program}{verb}",
         provocation.name(),
         provocation.what(),
         provocation.promise()
     )
+}
+
+/// A verb as a program calls it: `ibv_reg_mr` is a macro.
+fn called(verb: &str) -> &str {
+    if verb == "ibv_reg_mr_iova2" { "ibv_reg_mr" } else { verb }
 }
 
 /// Ends all children of this process, and theirs, which become children of this process.

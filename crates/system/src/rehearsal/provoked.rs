@@ -4,7 +4,8 @@
 //! (`setuid(2)`, `chroot(2)`). What is in the file stays when the process is killed.
 //!
 //! The first page is a line with the PID and the program. Behind it each provocation has room for its places, in the order
-//! of [`Provocation::ALL`]. A place is one word. Zero is room that is free.
+//! of [`Provocation::ALL`]. A place is one word. Zero is room that is free. Behind all of them those of [`OF_VERBS`] have
+//! room for the name of the verb at each of their places.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -29,6 +30,10 @@ const MOST: usize = 1000;
 /// The bytes of the first page, and those of a word.
 const HEADER: usize = 4096;
 const WORD: usize = 8;
+/// Those whose places are verbs that a reader of the report looks for.
+const OF_VERBS: [Provocation; 2] = [Provocation::RefusedObjects, Provocation::SlowVerbs];
+/// The words that a name has. A longer one is cut off.
+const NAME: usize = 4;
 /// The bits of a word that have the number of the operation. The others have that of the object.
 const NTH: u32 = 40;
 
@@ -53,6 +58,8 @@ pub struct Provoked {
     pub program: String,
     /// The places, in the order of the provocations.
     pub places: Vec<Place>,
+    /// The verbs at those places that are some.
+    pub verbs: Vec<(Place, String)>,
 }
 
 impl Record {
@@ -80,7 +87,7 @@ impl Record {
 
     /// Gives the file its first line and its room, and maps it.
     fn fill(file: &File, may_be: impl Fn(Provocation) -> bool) -> io::Result<&'static [AtomicU64]> {
-        let count = Provocation::ALL.len() * MOST;
+        let count = Provocation::ALL.len() * MOST + OF_VERBS.len() * MOST * NAME;
         let length = HEADER + count * WORD;
         file_limit::grow(|| file.set_len(length as u64))?;
         let program = fs::read_link("/proc/thread-self/exe").unwrap_or_default();
@@ -93,18 +100,28 @@ impl Record {
             let at = HEADER + kind as usize * room.len();
             file_limit::grow(|| file.write_all_at(&room, at as u64))?;
         }
+        let names = [0; MOST * NAME * WORD];
+        for kind in OF_VERBS.into_iter().filter(|kind| may_be(*kind)) {
+            let at = HEADER + name_of(kind, 0).unwrap_or(0) * WORD;
+            file_limit::grow(|| file.write_all_at(&names, at as u64))?;
+        }
         let mapped = map_shared(file, 0, length)?;
         // SAFETY: the mapping has this length and stays until the process ends. A page is aligned, any bytes are a word,
         // and other processes only read.
         Ok(unsafe { std::slice::from_raw_parts(mapped.as_ptr().add(HEADER).cast(), count) })
     }
 
-    /// Writes a place down. False if it has no room for its numbers.
-    pub(super) fn write(&self, place: &Place) -> bool {
+    /// Writes a place down, and the name of the verb there if it is one of [`OF_VERBS`]. False if it has no room for its
+    /// numbers.
+    pub(super) fn write(&self, place: &Place, verb: &str) -> bool {
         let Some(word) = word(place) else { return false };
         let kind = place.provocation as usize;
         let nth = self.counts[kind].fetch_add(1, Relaxed);
         if let Some(nth) = usize::try_from(nth).ok().filter(|nth| *nth < MOST) {
+            if let Some(at) = name_of(place.provocation, nth) {
+                let words = self.words[at..at + NAME].iter().zip(verb.as_bytes().chunks(WORD));
+                words.for_each(|(word, bytes)| word.store(letters(bytes), Relaxed));
+            }
             self.words[kind * MOST + nth].store(word, Release);
         }
         true
@@ -116,6 +133,19 @@ fn word(place: &Place) -> Option<u64> {
     let object = u64::from(place.object);
     let fits = object < 1 << (u64::BITS - NTH) && place.nth < (1 << NTH) - 1;
     fits.then(|| (object << NTH | place.nth) + 1)
+}
+
+/// The first word of the name at the n-th place of a provocation, if its places are verbs.
+fn name_of(kind: Provocation, nth: usize) -> Option<usize> {
+    let index = OF_VERBS.iter().position(|it| *it == kind)?;
+    Some(Provocation::ALL.len() * MOST + (index * MOST + nth) * NAME)
+}
+
+/// Eight letters of a name, or fewer, as a word.
+fn letters(bytes: &[u8]) -> u64 {
+    let mut word = [0; WORD];
+    word.iter_mut().zip(bytes).for_each(|(letter, byte)| *letter = *byte);
+    u64::from_ne_bytes(word)
 }
 
 /// What the processes of a run have written down so far, in the order of their numbers.
@@ -141,15 +171,22 @@ fn read(process: u32, bytes: &[u8]) -> Option<Provoked> {
     let (header, words) = bytes.split_at_checked(HEADER)?;
     let header = String::from_utf8_lossy(header);
     let (pid, program) = header.split('\n').next()?.split_once(' ')?;
-    let mut places = Vec::new();
+    let (mut places, mut verbs) = (Vec::new(), Vec::new());
+    let all = words;
     for (kind, words) in Provocation::ALL.iter().zip(words.chunks(MOST * WORD)) {
         let words = words.as_chunks::<WORD>().0.iter().map(|it| u64::from_ne_bytes(*it));
-        places.extend(words.filter(|word| *word > 0).map(|word| {
+        for (index, word) in words.enumerate().filter(|(_, word)| *word > 0) {
             let (object, nth) = ((word - 1) >> NTH, (word - 1) & ((1 << NTH) - 1));
-            Place { provocation: *kind, process, object: object as u32, nth }
-        }));
+            let place = Place { provocation: *kind, process, object: object as u32, nth };
+            places.push(place);
+            let name =
+                name_of(*kind, index).and_then(|at| all.get(at * WORD..)?.get(..NAME * WORD));
+            let name = name.and_then(|name| name.split(|letter| *letter == 0).next());
+            let name = name.map(String::from_utf8_lossy).filter(|name| !name.is_empty());
+            verbs.extend(name.map(|name| (place, name.into_owned())));
+        }
     }
-    Some(Provoked { process, pid: pid.parse().ok()?, program: program.to_owned(), places })
+    Some(Provoked { process, pid: pid.parse().ok()?, program: program.to_owned(), places, verbs })
 }
 
 #[cfg(test)]
@@ -173,7 +210,7 @@ mod tests {
         let records = [(); 2].map(|()| Record::make(&folder, |_| true).unwrap());
         let first = Place { provocation: Provocation::LateWork, nth: 0, ..PLACE };
         let last = Place { object: 0xff_ffff, nth: (1 << NTH) - 2, ..PLACE };
-        assert!([first, PLACE, last].iter().all(|place| records[0].write(place)));
+        assert!([first, PLACE, last].iter().all(|place| records[0].write(place, "")));
         let read = of_run(&folder).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(read[0].places, [first, PLACE, last]);
@@ -189,11 +226,29 @@ mod tests {
     fn a_thousand_of_a_kind_are_written_down_and_more_may_happen() {
         let folder = folder("many");
         let record = Record::make(&folder, |kind| kind == PLACE.provocation).unwrap();
-        assert!((0..MOST as u64 + 9).all(|nth| record.write(&Place { nth, ..PLACE })));
+        assert!((0..MOST as u64 + 9).all(|nth| record.write(&Place { nth, ..PLACE }, "")));
         let read = of_run(&folder).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(read[0].places.len(), MOST);
         assert_eq!(read[0].places[MOST - 1].nth, MOST as u64 - 1);
+    }
+
+    /// A long name is cut off, and a place of another provocation has none.
+    ///
+    /// Rule: REH-03
+    #[test]
+    fn the_verb_at_a_place_is_written_down() {
+        let folder = folder("verbs");
+        let record = Record::make(&folder, |_| true).unwrap();
+        let first = Place { provocation: Provocation::RefusedObjects, object: 0, nth: 1, ..PLACE };
+        let slow = Place { provocation: Provocation::SlowVerbs, ..first };
+        let long = "ibv_create_something_of_a_long_name";
+        let written = [(slow, long), (PLACE, "ibv_poll_cq"), (first, "ibv_create_cq")];
+        assert!(written.iter().all(|(place, verb)| record.write(place, verb)));
+        let read = of_run(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        let verbs = [(slow, long[..NAME * WORD].to_owned()), (first, "ibv_create_cq".to_owned())];
+        assert_eq!(read[0].verbs, verbs);
     }
 
     /// Rule: REH-03
@@ -202,7 +257,7 @@ mod tests {
         let folder = folder("room");
         let record = Record::make(&folder, |_| true).unwrap();
         for far in [Place { object: 1 << 24, ..PLACE }, Place { nth: 1 << NTH, ..PLACE }] {
-            assert!(!record.write(&far), "{far}");
+            assert!(!record.write(&far, ""), "{far}");
         }
         fs::remove_dir_all(&folder).unwrap();
     }

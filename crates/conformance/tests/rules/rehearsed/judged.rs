@@ -53,9 +53,9 @@ fn type_again(printed: &Printed) -> (Option<i32>, Printed) {
     (status.code(), printed)
 }
 
-/// A script hides by what its program has ended: make exits with 2 then.
+/// A script hides by what its program has ended: make exits with 2 then. The report names the call that was refused.
 ///
-/// Rule: REH-40
+/// Rules: REH-03, REH-40, REH-42
 #[test]
 fn a_crash_behind_a_script_is_a_failure_although_a_call_was_refused() {
     let options = ["--only", "refused-objects", "--runs", "30"];
@@ -65,7 +65,12 @@ fn a_crash_behind_a_script_is_a_failure_although_a_call_was_refused() {
         let told = on_one_line(&printed.complaints);
         assert_eq!(status, Some(66), "{script}: {printed:?}");
         assert!(told.contains("process judged is killed by signal 11"), "{told}");
-        assert_eq!(type_again(&printed).0, Some(66), "{printed:?}");
+        let place = "in process 0 (judged), in ibv_create_cq All numbers";
+        assert!(told.contains(place), "{told}");
+        let (status, printed) = type_again(&printed);
+        assert_eq!(status, Some(66), "{printed:?}");
+        // The command that shows it again says what it provokes, too.
+        assert!(on_one_line(&printed.complaints).contains(place), "{printed:?}");
     }
 }
 
@@ -226,6 +231,7 @@ fn a_rehearsal_that_has_nothing_to_provoke_is_refused() {
         &["--only", "torn-sources", "--order", "model"][..],
         &["--only", "late-work", "--without", "late-work"],
         &["--seed", "1", "--at", "late-work:0.0.0", "--without", "late-work"],
+        &["--runs", "0"],
     ] {
         let (status, printed) = rehearse(options, &[moments(), "reads-early", "right"]);
         assert_eq!(status, Some(2), "{options:?}: {printed:?}");
