@@ -9,7 +9,7 @@
 //! | `state` | what the person at the screen has chosen |
 //! | `input` | what keys and the mouse do |
 //! | `terminal` | the terminal, which is given back as it was |
-//! | `text`, `json` | one screen for a pipe; the same for programs |
+//! | `text`, `json` | one page for a pipe; the same for programs |
 //! | `numbers`, `palette` | numbers in few columns; colours |
 
 mod input;
@@ -30,6 +30,7 @@ use input::Then;
 use palette::Palette;
 use ratatui::crossterm::event::Event;
 use state::State;
+use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 use terminal::{Message, Screen};
@@ -100,7 +101,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = FIELDS)]
 pub(crate) struct TopArgs {
-    /// Print one screen as text, and end
+    /// Print one page as text, with the newest 10 refusals, and end
     #[arg(long)]
     once: bool,
     /// Print a JSON object a line for each look; --help lists its fields
@@ -130,7 +131,7 @@ pub(crate) fn run(args: &TopArgs) -> Result {
     let mut state = State { filter: args.filter.clone(), ..State::default() };
     match (args.json, args.once) {
         (true, true) => json::print(&rated(&mut watch, &state, args.interval)),
-        (false, true) => text::print(&rated(&mut watch, &state, args.interval), &mut state),
+        (false, true) => text::print(rated(&mut watch, &state, args.interval), &mut state),
         (true, false) => loop {
             json::print(&only_listed(watch.look(), &state))?;
             sleep(&mut watch, args.interval);
@@ -161,8 +162,15 @@ fn sleep(watch: &mut Watch, interval: Duration) {
 
 /// Leaves out what the filter leaves out. The screen does that itself, so that a filter can be taken back.
 fn only_listed(mut view: View, state: &State) -> View {
-    view.processes.retain(|process| state.lists(process.pid, &process.name));
-    view.refusals.retain(|refusal| state.lists(refusal.pid, &refusal.process));
+    view.processes.retain(|it| state.lists(it.pid, &it.name));
+    view.queue_pairs.retain(|it| state.lists(it.pid, &it.process));
+    view.connections.retain(|it| state.lists(it.pid, &it.process));
+    view.latencies.retain(|it| state.lists(it.pid, &it.process));
+    view.refusals.retain(|it| state.lists(it.pid, &it.process));
+    let listed: HashSet<_> = view.processes.iter().map(|it| it.stay).collect();
+    view.regions.retain(|it| listed.contains(&it.owner));
+    view.windows.retain(|it| listed.contains(&it.span.owner));
+    view.touches.retain(|it| listed.contains(&it.span.owner));
     view
 }
 
@@ -211,5 +219,48 @@ fn watch_on_screen(watch: &mut Watch, state: &mut State, interval: Duration) -> 
             view = watch.look();
             next = Instant::now() + interval;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::screen::tests::view;
+    use super::view::Refusal;
+    use super::*;
+
+    fn page(view: View, filter: &str) -> String {
+        let mut state = State { filter: filter.to_owned(), ..State::default() };
+        text::page(only_listed(view, &state), &mut state, 80)
+    }
+
+    /// Rules: SEE-32
+    #[test]
+    fn a_page_with_a_filter_has_nothing_of_other_processes() {
+        let page = page(view(), "client");
+        assert!(page.contains("  1 process, 1 queue pair, 0 refusals "), "{page}");
+        assert!(page.contains(" 2 Queue pairs 1 ") && page.contains(" 3 Memory 1 "), "{page}");
+        for other in ["0x31234", "0x8a340000", "listens", "ib_read_bw", "1.2 s before"] {
+            assert!(!page.contains(other), "{other}: {page}");
+        }
+        // It names the process at the other end of its own queue pair.
+        assert!(page.contains("0x1a2b3 4711 sto"), "{page}");
+    }
+
+    /// Rules: SEE-32
+    #[test]
+    fn a_page_has_the_newest_refusals_and_counts_the_older_ones() {
+        let refusal = |number: usize| Refusal {
+            sentence: format!("refusal number {number}."),
+            count: 2,
+            fields: serde_json::Map::new(),
+            who: String::new(),
+            process: String::new(),
+            ..view().refusals.remove(0)
+        };
+        let many = View { refusals: (0..200).map(refusal).collect(), ..view() };
+        let page = page(many, "");
+        assert!(page.contains("number 9.") && !page.contains("number 10."), "{page}");
+        assert!(page.contains(", 400 refusals "), "{page}");
+        assert!(page.ends_with("\n380 older refusals: `transom explain`\n"), "{page}");
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct View {
     pub(super) latencies: Vec<Latency>,
     /// Newest first.
     pub(super) refusals: Vec<Refusal>,
+    /// How many more there were before these.
+    pub(super) older: usize,
     /// Messages per second of all processes together at the looks before, the newest last.
     pub(super) history: Vec<u64>,
 }

@@ -50,7 +50,8 @@ fn busy(rate: f64) -> Tone {
 fn title(canvas: &mut Canvas<'_>, area: Rect, view: &View, state: &State) {
     let line = Rect { height: 1, ..area };
     let x = canvas.write(line, area.x + 1, area.y, "transom top", Tone::Title);
-    let refused: usize = view.refusals.iter().map(|refusal| refusal.count).sum();
+    let shown: usize = view.refusals.iter().map(|refusal| refusal.count).sum();
+    let refused = shown + view.older;
     let there = [
         counted(view.processes.len(), "process", "processes"),
         counted(view.queue_pairs.len(), "queue pair", "queue pairs"),

@@ -167,6 +167,7 @@ pub(in super::super) fn view() -> View {
             is_new: true,
             fields: serde_json::Map::new(),
         }],
+        older: 0,
         history: (0..200).map(|look| 60_000 + look % 13 * 5_000).collect(),
         processes: vec![server, client, far, away],
     };
