@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anstyle::{AnsiColor, Style};
 use transom_exposure::Deed;
-use transom_exposure::opening::{Object, Times};
+use transom_exposure::opening::{Object, Opening, Times};
 use transom_exposure::report::{Account, Group};
 use transom_exposure::sums::{Change, Sums, total};
 
@@ -114,7 +114,8 @@ impl<'a> People<'a> {
     /// What was used of it.
     fn used(&self, group: &Group<'_>) -> String {
         let sums = &group.sums;
-        let begin = group.openings.iter().map(|it| it.opening.since).min().unwrap_or(0);
+        let begin = group.openings.iter().map(|it| opened(group.account, &it.opening)).min();
+        let begin = begin.unwrap_or(0);
         let deeds = Deed::ALL.into_iter().map(|deed| (deed, &sums.deeds[deed as usize]));
         let deeds: Vec<_> = deeds
             .filter(|(_, times)| times.count > 0)
@@ -126,6 +127,12 @@ impl<'a> People<'a> {
         let touched = bytes(sums.touched);
         format!("{}: {touched}, {}", percent(sums.used, sums.open), deeds.join("; "))
     }
+}
+
+/// From when on a peer could use it: the key was good, and a queue pair let a peer in.
+fn opened(account: &Account, it: &Opening) -> u64 {
+    let doors = account.could_use(it).map(|(pair, _)| pair.since).min();
+    it.since.max(doors.unwrap_or(0))
 }
 
 /// What a group is: `a region of 4 KiB`.
@@ -218,5 +225,47 @@ pub(super) fn summary(accounts: &[Account], sums: &Sums) -> String {
         return format!("{what} had rights for peers. No peer could get in.");
     }
     let (open, unused) = (bytes_by_time(sums.open), percent(sums.unused(), sums.open));
-    format!("{what} had rights for peers: {open} were open, and {unused} of it for nothing.")
+    format!(
+        "{what} had rights for peers: {open} (bytes × the time that they were open), {unused} of it for nothing."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use transom_exposure::Audit;
+    use transom_exposure::audit::Opens;
+    use transom_exposure::cell::Cell;
+    use transom_exposure::doors::{Pair, Scope};
+    use transom_exposure::opening::Touch;
+    use transom_exposure::report::groups;
+
+    use super::*;
+
+    /// The time before a queue pair lets a peer in is no time in which it was open.
+    ///
+    /// Rules: EXP-02, EXP-08
+    #[test]
+    fn a_use_is_timed_from_when_a_peer_could_come() {
+        let deed = Deed::Read;
+        let rights = [deed].into_iter().collect();
+        let (device, object, scope) = (1, Object::Region, Scope::Domain(1));
+        let (slots, key, site, address, length, base) =
+            ((0, None), 0x1234, 1, 0x1000, 4096, 0x1000);
+        let opens =
+            Opens { device, slots, key, object, scope, site, rights, address, length, base };
+        let (number, peer, domain, gid, since, until) = (3, 4, Some(1), [0; 16], 0, 0);
+        let pair = Pair { device, number, domain, peer, gid, rights, since, until };
+        let touch = Touch { pair: 3, deed, address: 0x1010, length: 8, begins: true };
+        let mut audit = Audit::begin(0);
+        audit.opens(&opens, 20);
+        audit.lets_in(&pair, 100);
+        audit.touches(1, 0, &touch, 130);
+        audit.closes(1, 0, 140);
+        let cells = audit.changed().map(|(_, words)| Cell::of(&words)).collect::<Vec<_>>();
+        let accounts = [Account::of(transom_exposure::names::Names::default(), cells, 150)];
+        let (groups, names) = (groups(&accounts), Names::of(&accounts));
+        let people = People::new(&accounts, &names);
+        assert!(people.open(&groups[0]).starts_with("for 40 ns "), "{}", people.open(&groups[0]));
+        assert!(people.used(&groups[0]).ends_with(": 8 bytes, 1 READ after 30 ns"));
+    }
 }

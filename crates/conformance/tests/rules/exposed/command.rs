@@ -170,7 +170,7 @@ fn what_a_process_has_open_ends_with_it_however_it_ends() {
     let (json, stays) = (format!("--json={}", file.display()), stays.display());
     let one = binary();
     let program = format!(
-        "mkfifo {stays} && {{ STAYS={stays} {one} leaves; {one} regions; echo > {stays}; \
+        "mkfifo {stays} && {{ STAYS={stays} {one} leaves; {one} regions; : > {stays}; \
          {one} becomes; {one} regions; }}"
     );
     let (status, printed) = exposure(&[&json], &["sh", "-c", &program]);
