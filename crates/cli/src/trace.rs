@@ -311,7 +311,12 @@ fn tell(output: &Output, timeline: &Timeline) {
     let refusals =
         counted(usize::try_from(told.refusals).unwrap_or(usize::MAX), "refusal", "refusals");
     let processes = counted(timeline.processes(), "process", "processes");
-    let what = format!("{requests} and {refusals} of {processes} in {seconds:.3} s");
+    let under_way = match told.under_way {
+        0 => String::new(),
+        1 => "; 1 request had not ended".to_owned(),
+        count => format!("; {count} requests had not ended"),
+    };
+    let what = format!("{requests} and {refusals} of {processes} in {seconds:.3} s{under_way}");
     match output.people() {
         People::Text(_) | People::Nothing => say(&format!("{what}.")),
         People::File { path, bytes, .. } => say(&format!(

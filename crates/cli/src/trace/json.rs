@@ -35,7 +35,8 @@ standard output is the program's:
     message          the number of its message, or of its first packet
     attempt          how often it was sent before
     packet_count     in how many packets it went
-                   of what is carried out for a peer: length, key, address, peer_qp (which asked for it)
+                   of what is carried out for a peer: length, key, address, peer_qp (which asked for it),
+                   and status if it was not taken
                    of a refusal: length, key, address, peer_qp (which asked for it), and
     operation        what was refused
     qp               by which queue pair

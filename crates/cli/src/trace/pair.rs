@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use transom_device::execution::Tally;
 use transom_device::qp::QpState;
 use transom_system::trace::{self, Event, Handed, What};
 
@@ -23,6 +24,8 @@ pub(super) struct Pair {
     /// In the order of their positions.
     open: VecDeque<Open>,
     serves: Option<Serves>,
+    /// The position of a request that was posted before anything was told of the queue pair, and has not ended.
+    before: Option<u64>,
     state: Option<u8>,
     /// Something has happened to it since it was idle.
     is_busy: bool,
@@ -99,6 +102,7 @@ impl Pair {
             receives: packets.below(group, "receives", 3),
             open: VecDeque::new(),
             serves: None,
+            before: None,
             state: None,
             is_busy: false,
         }
@@ -113,6 +117,11 @@ impl Pair {
     pub(super) fn stays_busy(&mut self) -> bool {
         self.is_busy = !self.open.is_empty() || self.serves.is_some();
         self.is_busy
+    }
+
+    /// How many requests are known to be under way, also one that is not shown.
+    pub(super) fn under_way(&self) -> u64 {
+        self.depth() + u64::from(self.before.is_some())
     }
 
     /// How many requests are open.
@@ -184,7 +193,7 @@ impl Pair {
 
     /// A segment was handed to its link.
     pub(super) fn sent(&mut self, packets: &mut Packets, event: &Event) {
-        let Some(open) = self.find(event.number) else { return };
+        let Some(open) = self.find(event.number) else { return self.goes_on(event.number) };
         open.end_wait(packets, event.time);
         let attempt = event.detail >> 32;
         let mut arguments = vec![
@@ -209,15 +218,23 @@ impl Pair {
 
     /// The oldest request that is not sent whole waits.
     pub(super) fn waits(&mut self, packets: &mut Packets, event: &Event) {
-        let Some(open) = self.find(event.number) else { return };
+        let Some(open) = self.find(event.number) else { return self.goes_on(event.number) };
         open.end_wait(packets, event.time);
         let title = Title::Often(named::awaited(event.code).to_owned());
         packets.begin(open.track, event.time, &title, Flows::default(), &[]);
         open.waits = true;
     }
 
+    /// Something is told of a request that is not open here.
+    fn goes_on(&mut self, position: u64) {
+        if self.open.front().is_none_or(|first| position < first.position) {
+            self.before = Some(position);
+        }
+    }
+
     /// A request has ended.
     pub(super) fn ended(&mut self, packets: &mut Packets, event: &Event) {
+        self.before = self.before.filter(|position| *position > event.detail);
         // They end in order. The end of an older one was missed.
         while let Some(open) = self.open.front()
             && open.position < event.detail
@@ -272,8 +289,12 @@ impl Pair {
 
     /// Ends what is carried out for the peer.
     fn end_service(&mut self, packets: &mut Packets) {
+        self.end_service_with(packets, &[]);
+    }
+
+    fn end_service_with(&mut self, packets: &mut Packets, told: &[(&'static str, Argument)]) {
         if let Some(serves) = self.serves.take() {
-            packets.end(self.peer, serves.last, &[]);
+            packets.end(self.peer, serves.last, told);
         }
     }
 
@@ -318,6 +339,10 @@ impl Pair {
                 packets.mark(self.marks, event.time, &title, Flows::default(), peer.as_slice());
             }
             What::Counted => {
+                if Tally::from_code(event.code) == Some(Tally::NoReceive) {
+                    let status = Argument::Word("not taken: no receive");
+                    self.end_service_with(packets, &[("status", status)]);
+                }
                 if let Some(words) = named::counted(event.code) {
                     let title = Title::Often(words.into());
                     packets.mark(self.marks, event.time, &title, Flows::default(), &[]);

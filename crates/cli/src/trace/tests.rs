@@ -2,6 +2,7 @@ mod stragglers;
 
 use std::collections::HashMap;
 
+use transom_device::execution::Tally;
 use transom_system::trace::{Event, What};
 
 use serde_json::{Value, json};
@@ -107,6 +108,39 @@ fn of_processes_that_have_ended_no_object_is_remembered() {
         assert!(round < 3 || packets == before, "each is told of as the one before");
         before = packets;
     }
+}
+
+/// A message that finds no receive is not carried out.
+///
+/// Rules: SEE-44
+#[test]
+fn a_message_that_finds_no_receive_is_told_as_not_taken() {
+    let code = Tally::NoReceive.code();
+    let all = [event(What::Came, 10), Event { code, ..event(What::Counted, 20) }];
+    let lines = lines(&all);
+    let [came, mark] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(mark["name"], "a message found no receive");
+    assert_eq!(came["arguments"]["status"], "not taken: no receive", "{came}");
+}
+
+/// What was posted before the trace began is known by what goes on with it.
+///
+/// Rules: SEE-44
+#[test]
+fn requests_that_have_not_ended_are_counted() {
+    let under_way = |events: &[Event]| {
+        let mut timeline = Timeline::new(1_000_000);
+        let process = timeline.process(7, "program", 3);
+        events.iter().for_each(|it| timeline.event(process, it, |_| None));
+        timeline.finish(1_000);
+        timeline.told.under_way
+    };
+    let sent = |position, time| Event { number: position, ..event(What::Sent, time) };
+    let posted = |position, time| Event { detail: position, ..event(What::Posted, time) };
+    let ended = |position, time| Event { detail: position, ..event(What::Ended, time) };
+    assert_eq!(under_way(&[sent(4, 10), sent(4, 20)]), 1);
+    assert_eq!(under_way(&[sent(4, 10), posted(5, 20), sent(4, 30)]), 2);
+    assert_eq!(under_way(&[sent(4, 10), posted(5, 20), ended(4, 30), ended(5, 40)]), 0);
 }
 
 /// What is told of something that is open already is no second one: it was open when somebody began to look.
