@@ -115,8 +115,9 @@ kinds! {
     /// A function gets a destroyed object.
     UsedAfterDestroy "used-after-destroy" "CHK-05" Finding
         "an object is used after it was destroyed"
-        "Stop all threads that use the object before you destroy it."
-        "ibv_destroy_qp(3)";
+        "Destroy an object once, after its last use: poll, and then ibv_destroy_cq. If another thread uses it, stop that \
+         thread before."
+        "ibv_destroy_cq(3), ibv_destroy_qp(3), ibv_dereg_mr(3)";
     /// The program uses the content of an rdma_cm event after it acknowledged the event.
     UsedAfterAck "used-after-ack" "CHK-33" Finding
         "a connection event is used after it was acknowledged"

@@ -123,14 +123,23 @@ The last line has these fields:
 
 ";
 
+/// All kinds, each with what it is.
+fn kinds_help() -> String {
+    let longest = Kind::ALL.iter().map(|it| it.name().len()).max().unwrap_or(0);
+    let row = |it: &Kind| format!("  {:<longest$}  {}\n", it.name(), it.title());
+    let of = |gravity| Kind::ALL.iter().filter(move |it| it.gravity() == gravity).map(row);
+    let (findings, notes) = (of(Gravity::Finding), of(Gravity::Note));
+    format!("Findings:\n{}\nNotes:\n{}\n", findings.collect::<String>(), notes.collect::<String>())
+}
+
 /// Run a program, and report what it does wrong with RDMA
 ///
 /// It looks for mistakes that work here once, and fail in production, on another adapter, or once in a thousand runs.
-/// docs/check.md in Transom's source lists all kinds.
+/// `transom check --help` lists all kinds.
 #[derive(clap::Args)]
 #[command(
     after_help = EXAMPLES,
-    after_long_help = format!("{FIELDS}{EXAMPLES}"),
+    after_long_help = format!("{}{FIELDS}{EXAMPLES}", kinds_help()),
     override_usage = "transom check [OPTIONS] [--] PROGRAM [ARGUMENTS]...\n       \
                       transom check --explain KIND"
 )]
@@ -204,7 +213,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
         })?,
         None => program.wait(watch.as_ref().map(Watch::descriptor), &mut look)?,
     };
-    let reported = reports.end(&directory);
+    let reported = reports.end(&directory, status.success());
     // Within another check, or a rehearsal, that command counts them too.
     if let (Ok(findings), Some(outer)) = (&reported, CHECK.text()) {
         let hands_on = args.error_exitcode != 0;
@@ -337,8 +346,8 @@ impl<'a> Reports<'a> {
         }
     }
 
-    /// Reports the remaining findings when the program has ended.
-    fn end(&mut self, directory: &Directory) -> Result<Findings> {
+    /// Reports the remaining findings when the program has ended, well or not.
+    fn end(&mut self, directory: &Directory, well: bool) -> Result<Findings> {
         let findings = self.read(directory)?;
         if self.args.json.leaves_a_report() && !self.args.follow && !findings.all.is_empty() {
             // The program's output comes before.
@@ -350,7 +359,7 @@ impl<'a> Reports<'a> {
         }
         if self.args.json.leaves_a_report() {
             let mut out = layout::stderr();
-            let _ = self.people.notes(&mut out, &findings);
+            let _ = self.people.notes(&mut out, &findings, well);
             for (process, says) in &findings.stopped {
                 let _ = out.text(format_args!("transom check: {}", people::stopped(process, says)));
             }

@@ -26,7 +26,7 @@ impl Named for Kind {
     const ALL: &'static [Self] = Self::ALL;
     const OPTION: &'static str = "kinds";
     const VALUES: &'static str = "KIND,KIND";
-    const ONLY: &'static str = "Look only for these kinds; docs/check.md lists them";
+    const ONLY: &'static str = "Look only for these kinds; --help lists them";
     const WITHOUT: &'static str = "Do not look for these kinds";
 
     fn name(self) -> &'static str {
@@ -51,6 +51,12 @@ pub(crate) fn parser<T: Named>() -> impl TypedValueParser<Value = T> {
     let named = |name: String| T::ALL.iter().copied().find(|it| it.name() == name);
     PossibleValuesParser::new(T::ALL.iter().map(|it| it.name()))
         .try_map(move |name| named(name).ok_or("there is none"))
+}
+
+/// Whether a name may be meant by what was typed: at most a third of its letters differ.
+pub(crate) fn is_near(typed: &str, name: &str) -> bool {
+    let longest = typed.chars().count().max(name.chars().count());
+    strsim::damerau_levenshtein(typed, name) * 3 <= longest
 }
 
 /// What the user has chosen: all of them, if nothing.
@@ -110,5 +116,20 @@ impl<T: Named> Wanted<T> {
 
     pub(crate) fn without(it: T) -> Self {
         Self { only: Vec::new(), without: vec![it] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_guessed_is_near() {
+        for (typed, name) in [("work-lots", "work-lost"), ("late-wrk", "late-work"), ("a", "a")] {
+            assert!(is_near(typed, name), "{typed}");
+        }
+        for (typed, name) in [("nonsense", "nothing-signaled"), ("foo", "acked-too-much")] {
+            assert!(!is_near(typed, name), "{typed}");
+        }
     }
 }

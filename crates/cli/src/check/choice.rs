@@ -8,7 +8,7 @@ use transom_check::{Gravity, Kind};
 use super::symbols::Place;
 use crate::failure::{Failure, Result};
 use crate::shell::option;
-use crate::wanted::Wanted;
+use crate::wanted::{Wanted, is_near};
 
 /// Kinds about objects that still exist when a program ends (`--leaks`).
 const LEAKS: [&str; 1] = ["left-at-exit"];
@@ -135,7 +135,11 @@ impl Suppression {
 fn unknown(name: &str) -> String {
     let likeness = |kind: &Kind| strsim::jaro(kind.name(), name);
     let nearest = Kind::ALL.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
-    let nearest = nearest.map_or(String::new(), |kind| format!("; did you mean {}?", kind.name()));
+    let nearest = nearest.filter(|kind| is_near(name, kind.name()));
+    let nearest = nearest.map_or_else(
+        || "; `transom check --help` lists them".to_owned(),
+        |kind| format!("; did you mean {}?", kind.name()),
+    );
     format!("there is no kind {name}{nearest}")
 }
 
@@ -211,6 +215,8 @@ mod tests {
         }
         let error = Suppression::parse("work-lots finish").unwrap_err();
         assert_eq!(error, "there is no kind work-lots; did you mean work-lost?");
+        let error = Suppression::parse("foo finish").unwrap_err();
+        assert_eq!(error, "there is no kind foo; `transom check --help` lists them");
         assert!(Suppression::parse("work-lost").unwrap_err().contains("a space between"));
     }
 

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anstyle::{AnsiColor, Style};
-use transom_check::Gravity;
+use transom_check::{Gravity, Kind};
 
 use super::found::{Call, Findings, Found, Process, kinds};
 use super::shown;
@@ -28,6 +28,9 @@ const LONGEST_SOURCE: u64 = 16 << 20;
 const NAMED: usize = 4;
 /// A label that would begin further to the right gets a line of its own.
 const ROOM: usize = 28;
+
+/// The notes about what a program has not done until it ended.
+const FOLLOW: [Kind; 3] = [Kind::LeftAtExit, Kind::OpenAtEnd, Kind::RightsUnused];
 
 /// Shows findings, with their lines of source code.
 pub(super) struct Reporter {
@@ -115,9 +118,17 @@ impl Reporter {
         lines.as_ref()?.get(index).filter(|line| !line.trim().is_empty()).cloned()
     }
 
-    /// Prints a summary of the notes.
-    pub(super) fn notes(&self, out: &mut Page<impl Write>, findings: &Findings) -> io::Result<()> {
-        let notes: Vec<_> = findings.with(Gravity::Note).collect();
+    /// Prints a summary of the notes. Of a program that has not ended well, those are left out that it would have
+    /// whatever went wrong: it ended before its work was done.
+    pub(super) fn notes(
+        &self,
+        out: &mut Page<impl Write>,
+        findings: &Findings,
+        well: bool,
+    ) -> io::Result<()> {
+        let all = findings.with(Gravity::Note);
+        let (follow, notes): (Vec<_>, Vec<_>) =
+            all.partition(|note| !well && FOLLOW.contains(&note.kind));
         for (kind, count) in kinds(notes.iter().copied()) {
             let name = kind.name();
             let title = kind.title();
@@ -135,7 +146,14 @@ impl Reporter {
                 out.item("  ", format_args!("{} more; --json has all", count - NAMED))?;
             }
         }
-        if !notes.is_empty() {
+        if let (count @ 1.., Some(first)) = (follow.len(), follow.first()) {
+            let them = counted(count, "note is", "notes are");
+            out.text(format_args!(
+                "{them} not shown, such as {}: the program ended before its work was done. --json has all.",
+                first.kind.name()
+            ))?;
+        }
+        if !notes.is_empty() || !follow.is_empty() {
             writeln!(out.to)?;
         }
         Ok(())
@@ -281,7 +299,6 @@ mod tests {
     use super::*;
     use crate::run::scratch::Scratch;
     use anstream::adapter::strip_str;
-    use transom_check::Kind;
 
     fn printed(reporter: &mut Reporter, found: &Found) -> String {
         let mut out = Page::new(Vec::new(), 80);
@@ -426,12 +443,36 @@ error[work-lost]: queue pair 0x12 is destroyed with 1 request under way
         };
         let all = (0..6).map(|number| note(&format!("queue {number} was full."))).collect();
         let findings = Findings { all, opened: 1, ..Findings::default() };
-        let mut out = Page::new(Vec::new(), 80);
-        Reporter::from("/src".into()).notes(&mut out, &findings).unwrap();
-        let text = strip_str(std::str::from_utf8(&out.to).unwrap()).to_string();
+        let text = notes(&findings, true);
         assert!(text.contains("  queue 0 was full, at server.c:83 in finish\n"), "{text}");
         assert!(text.ends_with("  2 more; --json has all\n\n"), "{text}");
         let nothing = "No finding in 1 process that opened a device; 6 notes.";
         assert_eq!(summary(&findings), nothing);
+    }
+
+    fn notes(findings: &Findings, well: bool) -> String {
+        let mut out = Page::new(Vec::new(), 80);
+        Reporter::from("/src".into()).notes(&mut out, findings, well).unwrap();
+        strip_str(std::str::from_utf8(&out.to).unwrap()).to_string()
+    }
+
+    /// What it leaves behind says nothing about why it failed.
+    #[test]
+    fn of_a_program_that_failed_notes_of_what_it_left_are_counted_only() {
+        let of = |kind| {
+            let mut note = found();
+            (note.kind, note.gravity) = (kind, Gravity::Note);
+            note
+        };
+        let all = [Kind::LeftAtExit, Kind::QueueFull, Kind::RightsUnused, Kind::OpenAtEnd].map(of);
+        let findings = Findings { all: all.into(), opened: 1, ..Findings::default() };
+        let (well, failed) = (notes(&findings, true), notes(&findings, false));
+        for name in ["left-at-exit", "rights-unused", "open-at-end", "queue-full"] {
+            let note = format!("note[{name}]");
+            assert!(well.contains(&note), "{well}");
+            assert_eq!(failed.contains(&note), name == "queue-full", "{failed}");
+        }
+        let left_out = "\n3 notes are not shown, such as left-at-exit: ";
+        assert!(failed.contains(left_out) && !well.contains("not shown"), "{failed}{well}");
     }
 }

@@ -47,7 +47,14 @@ fn first(all: &[&Place]) -> usize {
     let of_connections = after.iter().take_while(|place| is_of_connections(place)).count();
     // Its outermost function is the one that the program called.
     let skipped = of_verbs + of_connections.saturating_sub(1);
-    skipped.min(all.len().saturating_sub(1))
+    let skipped = skipped.min(all.len().saturating_sub(1));
+    // The C library calls back when the program forks or exits.
+    let own = all.iter().skip(skipped).position(|place| !is_of_libc(place));
+    skipped + own.unwrap_or(0)
+}
+
+fn is_of_libc(place: &Place) -> bool {
+    place.module_name().starts_with("libc.so")
 }
 
 /// The first of these places that has a line in a file.
@@ -151,6 +158,10 @@ mod tests {
         let stripped = |offset| Place { offset, ..at("/bin/server", "", "") };
         let stripped = |offset| Place { function: None, ..stripped(offset) };
         assert_eq!(shown(vec![stripped(0x50), libc(), stripped(0x60)]), ["server+0x50"]);
+        let fork = |name| at("/lib/libc.so.6", name, "/glibc/fork.c");
+        let forks = vec![verbs(), fork("__run_prefork_handlers"), fork("fork"), own()];
+        assert_eq!(shown(forks), ["server.c:3 in finish"]);
+        assert_eq!(shown(vec![verbs(), fork("fork")]), ["/glibc/fork.c:3 in fork"]);
         // There is always at least one place.
         assert_eq!(
             shown(vec![verbs()]),
