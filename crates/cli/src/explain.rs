@@ -9,6 +9,7 @@
 //! | `json` | a refusal as a line of JSON |
 //! | `huatuo` | a refusal as a document of HUATUO |
 //! | `rule` | the text of a rule |
+//! | `symptom` | the usual causes of a status, an errno or an event |
 
 mod asked;
 mod follow;
@@ -17,6 +18,7 @@ mod huatuo;
 pub(crate) mod json;
 mod program;
 mod rule;
+mod symptom;
 
 use crate::clock;
 use crate::devices::{self, registry};
@@ -40,6 +42,7 @@ Examples:
   transom explain --limit 1
   transom explain --follow --process ib_write_bw
   transom explain --rule RA-33
+  transom explain IBV_WC_RETRY_EXC_ERR
   transom run --explain -- make check
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
@@ -128,6 +131,7 @@ Examples:
   transom explain --limit 1
   transom explain --follow --process ib_write_bw
   transom explain --rule RA-33
+  transom explain IBV_WC_RETRY_EXC_ERR
   transom run --explain -- make check
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
@@ -136,10 +140,13 @@ Examples:
 /// A refusal that happened several times is shown once, with a count. Each process keeps its last 64 refusals, and
 /// counts the packets that it dropped. They stay when the process closes its device or ends, until about 254 other
 /// devices have been opened. For the dropped packets of such a process use --pid. You see processes of your user in this
-/// network namespace. docs/symptoms.md in Transom's source lists the usual causes of statuses, errnos and events.
+/// network namespace.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = FIELDS)]
 pub(crate) struct ExplainArgs {
+    /// Print the usual causes of this status, errno, event or call, and no refusals
+    #[arg(value_name = "SYMPTOM", exclusive = true)]
+    symptom: Option<String>,
     /// Print one JSON object a line; --help lists its fields
     #[arg(long, conflicts_with = "huatuo")]
     json: bool,
@@ -183,6 +190,9 @@ impl ExplainArgs {
 pub(crate) fn run(args: &ExplainArgs) -> Result {
     if let Some(id) = &args.rule {
         return rule::print(id);
+    }
+    if let Some(name) = &args.symptom {
+        return symptom::print(name);
     }
     let registry = registry()?;
     let since = args.since.map(|since| clock::now().saturating_sub(since.as_nanos() as u64));
@@ -267,7 +277,9 @@ fn print_none(out: &mut Page<impl Write>, registry: &Registry, asked: &Asked) ->
         "Looked at {processes} of this user in this network namespace ({}).",
         registry.directory().display()
     ))?;
-    out.text("Usual causes of statuses, errnos and events: docs/symptoms.md in Transom's source.")?;
+    out.text(
+        "Usual causes of a status, an errno or an event: `transom explain IBV_WC_RETRY_EXC_ERR`.",
+    )?;
     Ok(())
 }
 

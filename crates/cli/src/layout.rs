@@ -164,6 +164,11 @@ fn command(line: &str, columns: usize) -> String {
     format!("{:indent$}{}", "", lines.join(&next))
 }
 
+/// A text with lines of its own, which continue at their indentation.
+pub(crate) fn fitted(text: &str, columns: usize) -> String {
+    hang(text, 0, columns)
+}
+
 /// A text whose first line begins in the column `indent`. The other lines begin there too. The text may have lines of
 /// its own, with leading spaces.
 fn hang(text: &str, indent: usize, columns: usize) -> String {

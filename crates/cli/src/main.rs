@@ -32,9 +32,10 @@ mod trace;
 mod wanted;
 
 use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
-use std::io::stdout;
+use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -124,8 +125,37 @@ fn main() -> ExitCode {
 fn parsed() -> Arguments {
     let parsed = Arguments::command().try_get_matches();
     // The texts are made to fit only for someone who reads them: that takes longer than the rest of a start.
-    let matches = parsed.unwrap_or_else(|_| fitted().get_matches());
-    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let matches = parsed.or_else(|_| fitted().try_get_matches());
+    let parsed = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| exit(error))
+}
+
+/// Ends the process with what clap has to say. It fits help into lines, and leaves errors as long as they are.
+fn exit(mut error: clap::Error) -> ! {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            | ErrorKind::DisplayVersion
+    ) {
+        error.exit();
+    }
+    let value = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let (given, suggested) = (value(ContextKind::InvalidValue), value(ContextKind::SuggestedValue));
+    if !wanted::is_near(&given, &suggested) {
+        error.remove(ContextKind::SuggestedValue);
+    }
+    let text = error.render().ansi().to_string();
+    // If standard error cannot be written, there is no other place to report it.
+    let _ = writeln!(
+        anstream::stderr(),
+        "{}",
+        layout::fitted(text.trim_end(), layout::columns(stderr()))
+    );
+    std::process::exit(error.exit_code())
 }
 
 /// The command with its help in lines of the terminal.

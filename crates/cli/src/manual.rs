@@ -40,7 +40,7 @@ fn page(command: &Command, directory: &Path) -> io::Result<()> {
     if command.get_subcommands().any(|command| !command.is_hide_set()) {
         man.render_subcommands_section(&mut page)?;
     }
-    if let Some(text) = command.get_after_help() {
+    if let Some(text) = command.get_after_long_help().or(command.get_after_help()) {
         notes(&layout::help(&text.to_string(), COLUMNS)).to_writer(&mut page)?;
     }
     let mut others = Roff::new();

@@ -41,7 +41,7 @@ Examples:
 #[command(after_help = HELP)]
 pub(crate) struct MetricsArgs {
     /// Answer Prometheus at http://ADDRESS/metrics, on a loopback address
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     listen: Option<SocketAddr>,
     /// Keep a file up to date, for node_exporter's textfile collector
     #[arg(long, value_name = "FILE")]
@@ -52,6 +52,11 @@ pub(crate) struct MetricsArgs {
     /// Give the first device another name there
     #[arg(long, value_name = "NAME")]
     device_name: Option<DeviceName>,
+}
+
+/// An address of the host itself, with a port.
+fn parse_address(text: &str) -> std::result::Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write an IP address and a port, such as 127.0.0.1:9879".to_owned())
 }
 
 /// How often files are brought up to date.

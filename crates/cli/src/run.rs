@@ -127,6 +127,9 @@ Exit status:
 Environment:
 {environment}
 
+";
+
+const EXAMPLES: &str = "\
 Examples:
   transom run -- ibv_devinfo -v
   transom run -- ibv_rc_pingpong -g 0             (in one terminal)
@@ -141,12 +144,16 @@ Examples:
   transom run --fault nak=remote-access,op=read,nth=3 -- PROGRAM";
 
 fn help() -> String {
-    HELP.replace("{environment}", &environment::rows())
+    HELP.replace("{environment}", &environment::rows()) + EXAMPLES
 }
 
 /// Run a program that uses RDMA, unchanged, on the software device
 #[derive(clap::Args)]
-#[command(after_help = help(), override_usage = "transom run [OPTIONS] [--] PROGRAM [ARGUMENTS]...")]
+#[command(
+    after_help = EXAMPLES,
+    after_long_help = help(),
+    override_usage = "transom run [OPTIONS] [--] PROGRAM [ARGUMENTS]..."
+)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     program: ProgramArgs,

@@ -18,7 +18,7 @@ struct Rule {
 }
 
 /// The cells of a row.
-fn cells(row: &str) -> Option<Vec<String>> {
+pub(super) fn cells(row: &str) -> Option<Vec<String>> {
     let row = row.trim_end().strip_prefix('|')?.strip_suffix('|')?;
     // A backslash stands before a bar within a cell.
     let row = row.replace("\\|", "\0");

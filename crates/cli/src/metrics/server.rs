@@ -19,6 +19,9 @@ const LONGEST: u64 = 8 << 10;
 /// How many clients there are at once. One more takes the place of the one that has been silent for longest.
 const MOST: usize = 8;
 
+/// The page at the root, as other exporters have one.
+const ROOT: &str = "<title>transom metrics</title><a href=\"/metrics\">Metrics</a>\n";
+
 /// A socket that listens.
 pub(super) struct Server(TcpListener);
 
@@ -31,8 +34,18 @@ impl Server {
                 format_args!("{address} is no loopback address; take 127.0.0.1 or [::1]"),
             ));
         }
-        let listener = TcpListener::bind(address)
-            .map_err(|error| Failure::new(format_args!("cannot listen at {address}: {error}")))?;
+        let failure = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => Failure::new(format_args!(
+                "cannot listen at {address}: another program has this port; take another one"
+            )),
+            _ => Failure::new(format_args!("cannot listen at {address}: {error}")),
+        };
+        let listener = TcpListener::bind(address).map_err(failure)?;
+        // With port 0 the system has chosen one.
+        let address = listener.local_addr().map_err(failure)?;
+        // If standard error cannot be written, the answers are there all the same.
+        let _ = layout::stderr()
+            .text(format_args!("transom metrics: answers at http://{address}/metrics"));
         Ok(Self(listener))
     }
 
@@ -169,6 +182,7 @@ fn answer(mut client: Client, source: &Source, asked: impl FnOnce()) -> io::Resu
                 false => ("200 OK", exposition::PLAIN, exposition::plain(&text)),
             }
         }
+        ("GET" | "HEAD", "/") => ("200 OK", "text/html", ROOT.to_owned()),
         ("GET" | "HEAD", _) => ("404 Not Found", "text/plain", "see /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "text/plain", "GET /metrics\n".to_owned()),
     };

@@ -6,13 +6,14 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::{Command, Stdio};
 
 /// Commands whose output is for people.
-const HELP: [&[&str]; 15] = [
+const HELP: [&[&str]; 16] = [
     &["--help"],
     &["-h"],
     &["demo", "--help"],
     &["devices", "--help"],
     &["devices", "-h"],
     &["run", "--help"],
+    &["run", "-h"],
     &["top", "--help"],
     &["explain", "--help"],
     &["explain", "-h"],
@@ -24,14 +25,20 @@ const HELP: [&[&str]; 15] = [
     &["manual", "--help"],
 ];
 
-const SAID: [&[&str]; 6] = [
+const SAID: [&[&str]; 12] = [
     &["demo"],
     &["devices"],
     &["doctor"],
     &["explain"],
     &["explain", "--rule", "RA-33"],
+    &["explain", "EINVAL"],
     // Errors.
     &["explain", "--pid", "4294967295"],
+    &["check", "--kinds", "foo", "--", "true"],
+    &["check", "--explain", "nonsense"],
+    &["rehearse", "--only", "foo", "--", "true"],
+    &["run", "--fault", "foo=1", "--", "true"],
+    &["run", "--device-name", "a b", "--", "true"],
 ];
 
 fn transom(arguments: &[&str]) -> Command {

@@ -229,7 +229,7 @@ fn explain_says_so_if_there_is_nothing_to_explain() {
     // The demo was over before the moment that is asked for.
     let none = on_one_line(&said(&["explain", "--pid", &pid, "--since", "0s"]));
     assert!(none.starts_with(&format!("No refusals of process {pid} since then.")), "{none}");
-    assert!(none.contains("transom demo") && none.contains("docs/symptoms.md"), "{none}");
+    assert!(none.contains("transom demo") && none.contains("transom explain IBV_WC_"), "{none}");
     assert!(none.contains("of this user in this network namespace (/"), "{none}");
     assert_eq!(said(&["explain", "--json", "--pid", &pid, "--since", "0s"]), "");
     let old = said(&["explain", "--pid", &pid, "--since", "1h"]);
@@ -603,7 +603,7 @@ fn what_describes_no_device_is_refused_before_the_program_runs() {
     ] {
         let line = ["--", "sh", "-c", "echo runs"];
         let refused = output(transom(&["run"]).args(options).args(line));
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let said = complaint(&refused);
         assert_eq!(refused.status.code(), Some(2), "{options:?}: {said}");
         assert!(said.contains(reason) && refused.stdout.is_empty(), "{options:?}: {said}");
     }
@@ -839,8 +839,39 @@ fn wrong_usage_is_told() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(complaint(&output).contains("Usage") || complaint(&output).contains("--help"));
     }
+    // What is far from all names is taken for none of them, and an address is shown.
+    let of = |arguments: &[&str]| complaint(&output(&mut transom(arguments)));
+    assert!(of(&["check", "--explain", "work-lots"]).contains("'work-lost'"));
+    assert!(!of(&["check", "--explain", "nonsense"]).contains("similar"));
+    let address = of(&["metrics", "--listen", "localhost:9880"]);
+    assert!(on_one_line(&address).contains("such as 127.0.0.1:9879"), "{address}");
     assert!(said(&["--help"]).contains("Exit status"));
     assert!(said(&["explain", "--help"]).contains("outside_by"));
+}
+
+/// A status says nothing by itself. Neither does a row that is about another one.
+#[test]
+fn a_status_is_explained_without_a_case() {
+    let causes = said(&["explain", "retry_exc_err"]);
+    let begins = "IBV_WC_RETRY_EXC_ERR:\n  Nobody answers: the QP number or GID is wrong";
+    assert!(causes.starts_with(begins) && !causes.contains("RNR"), "{causes}");
+    assert!(said(&["explain", "EINVAL"]).contains("ibv_modify_qp, EINVAL:\n"));
+    let unknown = output(&mut transom(&["explain", "hello"]));
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(complaint(&unknown).contains("`--process hello`"), "{unknown:?}");
+}
+
+/// Who asks for the short help sees how to type it.
+#[test]
+fn the_short_help_of_run_has_its_examples_and_the_manual_all_of_it() {
+    let short = said(&["run", "-h"]);
+    assert!(short.contains("transom run --explain -- make check"), "{short}");
+    assert!(!short.contains("port-down=T,at=T") && short.lines().count() < 60, "{short}");
+    assert!(said(&["run", "--help"]).contains("port-down=T,at=T"));
+    let scratch = Scratch::new();
+    said(&["manual", scratch.0.to_str().unwrap()]);
+    let page = fs::read_to_string(scratch.0.join("transom-run.1")).unwrap();
+    assert!(page.contains("at=T"), "{page}");
 }
 
 /// As in `transom explain | head -1`.

@@ -13,13 +13,19 @@ use transom_conformance::watching::{Kept, counters};
 
 /// What an exporter answers at an address.
 pub(crate) fn scraped(address: SocketAddr) -> Option<String> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
+    let answer = answer(address, "/metrics")?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let succeeds = head.starts_with("HTTP/1.") && head[8..].starts_with(" 200 ");
     succeeds.then(|| body.to_owned())
+}
+
+/// All that is answered at a path.
+pub(crate) fn answer(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
 }
 
 /// The value of a sample.

@@ -18,7 +18,7 @@ use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
 
-use super::exporters::{scraped, value};
+use super::exporters::{answer, scraped, value};
 
 /// The metrics, printed once.
 fn printed() -> String {
@@ -106,11 +106,18 @@ fn read_by_others() {
     let name = "node_infiniband_port_packets_transmitted_total{device=\"transom0\",port=\"1\"}";
     assert_eq!(value(&metrics, name), 1.0);
     assert!(metrics.contains("# TYPE node_infiniband_port_packets_transmitted_total counter\n"));
+    let root = answer(address, "/").expect("it is there");
+    assert!(root.starts_with("HTTP/1.1 200 ") && root.contains("href=\"/metrics\""), "{root}");
+    let mut second = Command::new(&command()[0]);
+    let second = second.args(["metrics", "--listen", &address.to_string()]).output().expect("runs");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("another program has this port"), "{said}");
     let in_file = until("the file", || fs::read_to_string(&file).ok());
     assert_eq!(value(&in_file, name), 1.0);
     promtool_takes(&metrics);
     transom.signal(libc::SIGTERM);
-    transom.success(Duration::from_secs(30)).expect("it ends well");
+    let printed = transom.success(Duration::from_secs(30)).expect("it ends well");
+    assert!(printed.complaints.contains("answers at http://127.0.0.1:9879/metrics"), "{printed:?}");
     assert!(!file.exists());
 }
 
