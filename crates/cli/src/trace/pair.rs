@@ -10,6 +10,7 @@ use super::lanes::{Lane, Lanes};
 use super::named;
 use super::packets::{Argument, Flows, Packets, Title, Track};
 use super::shared;
+use crate::sentence::counted;
 
 /// How long an access of a peer's is waited for after its request has come, in nanoseconds.
 const PATIENCE: u64 = 100_000_000;
@@ -24,6 +25,9 @@ pub(super) struct Pair {
     /// In the order of their positions.
     open: VecDeque<Open>,
     serves: Option<Serves>,
+    /// For want of a receive at its peer, and of its own.
+    sends_again: Again,
+    comes_again: Again,
     /// The position of a request that was posted before anything was told of the queue pair, and has not ended.
     before: Option<u64>,
     state: Option<u8>,
@@ -50,6 +54,40 @@ struct Serves {
     left: u64,
     /// When it last went on.
     last: u64,
+}
+
+/// What comes again and again because a receive is missing: a thousand times a second. The first times are told, and how
+/// many more there were.
+#[derive(Debug, Default)]
+struct Again {
+    /// How often a receive was missing, without a pause.
+    times: u64,
+    /// What may be the next time, or the one that succeeds.
+    held: Option<Event>,
+}
+
+impl Again {
+    /// So often it is told.
+    const TOLD: u64 = 8;
+
+    /// Whether an event is held until what follows says whether it was one more time.
+    fn holds(&mut self, event: &Event) -> bool {
+        let holds = self.times >= Self::TOLD;
+        self.held = holds.then_some(*event);
+        holds
+    }
+
+    /// A receive was missing. Whether that is told.
+    fn is_told(&mut self) -> bool {
+        (self.times, self.held) = (self.times + 1, None);
+        self.times <= Self::TOLD
+    }
+
+    /// It goes on otherwise: what was held, and how many times were not told.
+    fn end(&mut self) -> (Option<Event>, u64) {
+        let Self { times, held } = std::mem::take(self);
+        (held, times.saturating_sub(Self::TOLD))
+    }
 }
 
 /// The name of a flow from a segment that is sent to where it is carried out.
@@ -102,6 +140,8 @@ impl Pair {
             receives: packets.below(group, "receives", 3),
             open: VecDeque::new(),
             serves: None,
+            sends_again: Again::default(),
+            comes_again: Again::default(),
             before: None,
             state: None,
             is_busy: false,
@@ -193,8 +233,16 @@ impl Pair {
 
     /// A segment was handed to its link.
     pub(super) fn sent(&mut self, packets: &mut Packets, event: &Event) {
+        let again = self.sends_again.holds(event);
         let Some(open) = self.find(event.number) else { return self.goes_on(event.number) };
         open.end_wait(packets, event.time);
+        if !again {
+            self.tell_sent(packets, event);
+        }
+    }
+
+    fn tell_sent(&mut self, packets: &mut Packets, event: &Event) {
+        let Some(open) = self.find(event.number) else { return };
         let attempt = event.detail >> 32;
         let mut arguments = vec![
             ("offset", Argument::Number(event.address)),
@@ -218,8 +266,12 @@ impl Pair {
 
     /// The oldest request that is not sent whole waits.
     pub(super) fn waits(&mut self, packets: &mut Packets, event: &Event) {
+        let is_again = self.sends_again.times >= Again::TOLD;
         let Some(open) = self.find(event.number) else { return self.goes_on(event.number) };
         open.end_wait(packets, event.time);
+        if is_again {
+            return;
+        }
         let title = Title::Often(named::awaited(event.code).to_owned());
         packets.begin(open.track, event.time, &title, Flows::default(), &[]);
         open.waits = true;
@@ -235,6 +287,7 @@ impl Pair {
     /// A request has ended.
     pub(super) fn ended(&mut self, packets: &mut Packets, event: &Event) {
         self.before = self.before.filter(|position| *position > event.detail);
+        self.end_sends_again(packets, event.time);
         // They end in order. The end of an older one was missed.
         while let Some(open) = self.open.front()
             && open.position < event.detail
@@ -260,8 +313,36 @@ impl Pair {
         }
     }
 
+    /// It no longer waits for a receive of its peer's.
+    fn end_sends_again(&mut self, packets: &mut Packets, time: u64) {
+        let (held, more) = self.sends_again.end();
+        held.iter().for_each(|event| self.tell_sent(packets, event));
+        self.say_again(packets, time, more, "asked to wait", "the peer has no receive");
+    }
+
+    /// A message has found a receive, or does not come again.
+    fn end_comes_again(&mut self, packets: &mut Packets, time: u64) {
+        let (held, more) = self.comes_again.end();
+        held.iter().for_each(|event| self.tell_came(packets, event));
+        self.say_again(packets, time, more, "a message came again", "no receive");
+    }
+
+    fn say_again(&mut self, packets: &mut Packets, time: u64, more: u64, what: &str, why: &str) {
+        if more > 0 {
+            let times = counted(usize::try_from(more).unwrap_or(usize::MAX), "time", "times");
+            let title = Title::Once(format!("{what} {times} more: {why}"));
+            packets.mark(self.marks, time, &title, Flows::default(), &[]);
+        }
+    }
+
     /// A segment of the peer's has come.
     pub(super) fn came(&mut self, packets: &mut Packets, event: &Event) {
+        if !self.comes_again.holds(event) {
+            self.tell_came(packets, event);
+        }
+    }
+
+    fn tell_came(&mut self, packets: &mut Packets, event: &Event) {
         self.end_service(packets);
         let title = Title::Often(named::operation(event.code).to_owned());
         let end = Some(flow(event.peer, event.qp, event.detail, event.number));
@@ -277,6 +358,7 @@ impl Pair {
 
     /// Memory was touched for it.
     pub(super) fn touched(&mut self, packets: &mut Packets, event: &Event) {
+        self.end_comes_again(packets, event.time);
         let Some(serves) = &mut self.serves else { return };
         if (serves.message, serves.offset) == (event.detail, event.number) {
             serves.last = event.time;
@@ -307,6 +389,7 @@ impl Pair {
 
     /// A receive has completed.
     pub(super) fn received(&mut self, packets: &mut Packets, event: &Event) {
+        self.end_comes_again(packets, event.time);
         if let Some(serves) = &mut self.serves {
             serves.last = event.time;
         }
@@ -339,9 +422,17 @@ impl Pair {
                 packets.mark(self.marks, event.time, &title, Flows::default(), peer.as_slice());
             }
             What::Counted => {
-                if Tally::from_code(event.code) == Some(Tally::NoReceive) {
-                    let status = Argument::Word("not taken: no receive");
-                    self.end_service_with(packets, &[("status", status)]);
+                let is_told = match Tally::from_code(event.code) {
+                    Some(Tally::NoReceive) => {
+                        let status = Argument::Word("not taken: no receive");
+                        self.end_service_with(packets, &[("status", status)]);
+                        self.comes_again.is_told()
+                    }
+                    Some(Tally::NotReady) => self.sends_again.is_told(),
+                    _ => true,
+                };
+                if !is_told {
+                    return;
                 }
                 if let Some(words) = named::counted(event.code) {
                     let title = Title::Often(words.into());
@@ -354,6 +445,8 @@ impl Pair {
 
     /// Ends everything that is open, because the trace ends.
     pub(super) fn close(&mut self, packets: &mut Packets, time: u64) {
+        self.end_comes_again(packets, time);
+        self.end_sends_again(packets, time);
         self.end_service(packets);
         self.end_all(packets, time, "had not ended");
     }

@@ -2,7 +2,7 @@ mod stragglers;
 
 use std::collections::HashMap;
 
-use transom_device::execution::Tally;
+use transom_device::execution::{Awaited, Tally};
 use transom_system::trace::{Event, What};
 
 use serde_json::{Value, json};
@@ -121,6 +121,38 @@ fn a_message_that_finds_no_receive_is_told_as_not_taken() {
     let [came, mark] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!(mark["name"], "a message found no receive");
     assert_eq!(came["arguments"]["status"], "not taken: no receive", "{came}");
+}
+
+/// With `rnr_retry` 7 that goes on for ever, a thousand times a second.
+///
+/// Rules: SEE-44
+#[test]
+fn what_comes_again_for_want_of_a_receive_is_told_a_few_times_and_counted() {
+    let counted = |tally: Tally, time| Event { code: tally.code(), ..event(What::Counted, time) };
+    let named = |lines: &[Value], name: &str| lines.iter().filter(|it| it["name"] == name).count();
+    // The one that is taken is shown, and carried out.
+    let mut all: Vec<_> = (0..100)
+        .flat_map(|at| [event(What::Came, 10 + at), counted(Tally::NoReceive, 10 + at)])
+        .collect();
+    all.extend([event(What::Came, 300), event(What::Touched, 310), event(What::Received, 320)]);
+    let target = lines(&all);
+    assert_eq!(named(&target, "a message found no receive"), 8, "{target:?}");
+    assert_eq!(named(&target, "a message came again 92 times more: no receive"), 1);
+    let is_taken = |it: &&Value| time(it) == Some(300) && took(it) == Some(10);
+    assert_eq!(target.iter().filter(is_taken).count(), 1, "{target:?}");
+    // So is the one that succeeds.
+    let mut all = vec![event(What::Posted, 5)];
+    all.extend((0..100).flat_map(|at| {
+        let waits = Event { code: Awaited::Time.code(), ..event(What::Waits, 10 + at) };
+        [event(What::Sent, 10 + at), counted(Tally::NotReady, 10 + at), waits]
+    }));
+    all.extend([event(What::Sent, 300), event(What::Ended, 320)]);
+    let origin = lines(&all);
+    assert_eq!(named(&origin, "asked to wait: the peer has no receive"), 8, "{origin:?}");
+    assert_eq!(named(&origin, "asked to wait 92 times more: the peer has no receive"), 1);
+    let sent = origin.iter().filter(|it| it["name"] == "sent");
+    assert_eq!(sent.filter_map(time).collect::<Vec<_>>(), [10, 11, 12, 13, 14, 15, 16, 17, 300]);
+    assert!(origin.len() < 40, "{origin:?}");
 }
 
 /// What was posted before the trace began is known by what goes on with it.

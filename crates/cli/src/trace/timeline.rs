@@ -29,7 +29,7 @@ pub(super) struct Timeline {
 pub(super) struct Told {
     pub(super) requests: u64,
     pub(super) refusals: u64,
-    /// Requests that had not ended at the end.
+    /// Requests that had not ended when their process did, or the trace.
     pub(super) under_way: u64,
     pub(super) first: u64,
     pub(super) last: u64,
@@ -316,6 +316,7 @@ impl Timeline {
     pub(super) fn end(&mut self, of: Number, time: u64) {
         let (packets, process) = (&mut self.packets, &mut self.processes[of.0]);
         if std::mem::take(&mut process.runs) {
+            self.told.under_way += process.pairs.values().map(Pair::under_way).sum::<u64>();
             process.close(packets, time);
             process.forget();
         }
@@ -359,8 +360,6 @@ impl Timeline {
     /// Nothing more comes.
     pub(super) fn finish(&mut self, time: u64) {
         let time = time.max(self.told.last);
-        let pairs = self.processes.iter().filter(|it| it.runs).flat_map(|it| it.pairs.values());
-        self.told.under_way = pairs.map(Pair::under_way).sum();
         (0..self.processes.len()).for_each(|number| self.end(Number(number), time));
         if let Some(left) = self.limit.end(time) {
             self.say_left_out(left);
