@@ -10,7 +10,7 @@ use crate::descriptors::Reserved;
 use crate::fork::takes_rsockets;
 use crate::next::next;
 use crate::rsockets::{rsocket, rsockets};
-use crate::{epoll, fallback};
+use crate::{config, epoll, fallback};
 
 mod real {
     use super::*;
@@ -31,6 +31,11 @@ mod real {
         fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize;
         fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: usize) -> isize;
     }
+}
+
+/// The events to report again after a receive with these flags. One that only asks for errors has read nothing.
+fn reads(flags: c_int) -> u32 {
+    if flags & libc::MSG_ERRQUEUE == 0 { epoll::READ } else { 0 }
 }
 
 /// Functions that call the rsocket's function with the same arguments, or the C library's.
@@ -65,15 +70,15 @@ macro_rules! same {
 same! {
     fn listen, rlisten(backlog: c_int) -> c_int;
     fn shutdown, rshutdown(how: c_int) -> c_int, !0;
-    fn recv, rrecv(to: *mut c_void, length: usize, flags: c_int) -> isize, epoll::READ;
+    fn recv, rrecv(to: *mut c_void, length: usize, flags: c_int) -> isize, reads(flags);
     fn recvfrom, rrecvfrom(
         to: *mut c_void,
         length: usize,
         flags: c_int,
         addr: *mut sockaddr,
         room: *mut socklen_t
-    ) -> isize, epoll::READ;
-    fn recvmsg, rrecvmsg(message: *mut msghdr, flags: c_int) -> isize, epoll::READ;
+    ) -> isize, reads(flags);
+    fn recvmsg, rrecvmsg(message: *mut msghdr, flags: c_int) -> isize, reads(flags);
     fn read, rread(to: *mut c_void, length: usize) -> isize, epoll::READ;
     fn readv, rreadv(list: *const iovec, count: c_int) -> isize, epoll::READ;
     fn getpeername, rgetpeername(addr: *mut sockaddr, length: *mut socklen_t) -> c_int;
@@ -85,12 +90,14 @@ same! {
 }
 
 /// An rsocket has sent something, or not. A program that goes on after the end of its peer gets SIGPIPE, unless it says
-/// otherwise: rsockets know no signal.
+/// otherwise: rsockets know no signal. To send without a connection is the same for TCP.
 fn sent(fd: c_int, answer: isize, flags: c_int) -> isize {
     epoll::used(fd, epoll::WRITE);
-    if answer < 0 && errno() == libc::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {
-        // SAFETY: takes a number.
-        unsafe { libc::raise(libc::SIGPIPE) };
+    if answer < 0 && matches!(errno(), libc::EPIPE | libc::ENOTCONN) {
+        if flags & libc::MSG_NOSIGNAL == 0 {
+            // SAFETY: takes a number.
+            unsafe { libc::raise(libc::SIGPIPE) };
+        }
         set_errno(libc::EPIPE);
     }
     answer
@@ -252,6 +259,7 @@ unsafe extern "C-unwind" fn called(
     // SAFETY: these functions take any arguments.
     unsafe {
         if is_stream
+            && config::takes_stream(domain)
             && let Some(rsockets) = rsockets()
             && !rsockets.is_their_own(caller)
             && takes_rsockets()
@@ -259,6 +267,7 @@ unsafe extern "C-unwind" fn called(
         {
             let number = (rsockets.rsocket)(domain, kind, protocol);
             if number >= 0 {
+                config::set_sizes(number, rsockets);
                 let descriptor = reserved.stand_for(number, flags, rsockets);
                 if descriptor >= 0 {
                     return descriptor;

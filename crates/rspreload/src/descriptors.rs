@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use transom_thread::{errno, set_errno};
 
+use crate::fork::takes_rsockets;
 use crate::next::next;
 use crate::process::has_rsockets;
 use crate::rsockets::{Rsockets, rsocket};
@@ -18,6 +19,8 @@ mod real {
         fn dup(fd: c_int) -> c_int;
         fn dup2(old: c_int, new: c_int) -> c_int;
         fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
+        fn epoll_create(size: c_int) -> c_int;
+        fn epoll_create1(flags: c_int) -> c_int;
         fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
         fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
     }
@@ -113,13 +116,38 @@ unsafe extern "C-unwind" fn closefrom(first: c_int) {
     unsafe { close_range(first.max(0).unsigned_abs(), c_uint::MAX, 0) };
 }
 
-/// Makes a new descriptor stand for the rsocket of an old one, if it has one.
+/// A new set of epoll. It gets a number before the program can give it another name.
+fn new_set(set: c_int) -> c_int {
+    if set >= 0 && takes_rsockets() {
+        // A set of this name may have been closed past this library.
+        epoll::closed(set..=set);
+        table::SETS.add_new(set);
+    }
+    set
+}
+
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: by the contract of this function.
+    new_set(unsafe { real::epoll_create(size) })
+}
+
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: by the contract of this function.
+    new_set(unsafe { real::epoll_create1(flags) })
+}
+
+/// Makes a new descriptor stand for the rsocket of an old one, or name its set of epoll, if it has one.
 fn same(old: c_int, new: c_int) -> c_int {
-    if new >= 0
-        && let Some(number) = table::rsocket(old)
-        && has_rsockets()
-    {
-        table::add(new, number);
+    let (rsocket, set) = (table::rsocket(old), table::SETS.get(old));
+    if new >= 0 && (rsocket.is_some() || set.is_some()) && has_rsockets() {
+        rsocket.inspect(|number| _ = table::add(new, *number));
+        set.inspect(|number| _ = table::SETS.add(new, *number));
     }
     new
 }
@@ -170,7 +198,7 @@ unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_long) -
             (Some((number, rsockets)), libc::F_GETFL | libc::F_SETFL) => {
                 (rsockets.rfcntl)(number, command, argument)
             }
-            (Some(_), libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
+            (_, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
                 same(fd, real::fcntl(fd, command, argument))
             }
             _ => real::fcntl(fd, command, argument),

@@ -5,6 +5,9 @@
 //! descriptors change, another descriptor in the kernel's set (`nudge`) wakes all waiting threads. It stays readable
 //! until the last of them has looked.
 //!
+//! A program may give a set several descriptors by `dup(2)`, add by one and wait by another. So a set is known by a
+//! number, which all its descriptors have.
+//!
 //! An edge-triggered event (`EPOLLET`) is reported once. It is reported again after the program has used the socket: it
 //! has read or accepted, or could not write everything.
 
@@ -66,7 +69,7 @@ static SETS: Mutex<Kept> = Mutex::new(Kept { sets: BTreeMap::new(), held: None }
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 struct Kept {
-    /// The sets that have had rsockets, by descriptor.
+    /// The sets that have had rsockets, by number ([`table::SETS`]): a set may have several descriptors.
     sets: BTreeMap<c_int, Set>,
     /// The signals that wait from before a fork until after it.
     held: Option<SignalsBlocked>,
@@ -305,13 +308,16 @@ unsafe extern "C-unwind" fn epoll_ctl(
         return unsafe { real::epoll_ctl(set, what, fd, event) };
     }
     let mut sets = lock();
-    let changed = match sets.get_mut(&set) {
+    let number = table::SETS.get(set);
+    let changed = match number.and_then(|number| sets.get_mut(&number)) {
         // SAFETY: by the contract of this function.
         Some(set) => unsafe { set.change(what, fd, event) },
         None => Set::new(set).and_then(|mut new| {
             // SAFETY: by the contract of this function.
             unsafe { new.change(what, fd, event) }?;
-            sets.insert(set, new);
+            // One that another program has made has no number yet.
+            let number = number.or_else(|| table::SETS.add_new(set)).ok_or(libc::ENOSPC)?;
+            sets.insert(number, new);
             COUNT.store(sets.len(), Relaxed);
             Ok(())
         }),
@@ -319,13 +325,17 @@ unsafe extern "C-unwind" fn epoll_ctl(
     answered(changed.map(|()| 0))
 }
 
-/// Descriptors are being closed. They may be sets or members.
+/// Descriptors are being closed. They may be members, or names of sets. A set ends with its last name.
 pub(crate) fn closed(range: RangeInclusive<c_int>) {
-    if COUNT.load(Relaxed) == 0 || !has_rsockets() {
+    let has_members = || COUNT.load(Relaxed) > 0 && table::within(range.clone()).next().is_some();
+    let is_known = table::SETS.within(range.clone()).next().is_some() || has_members();
+    if !is_known || !has_rsockets() {
         return;
     }
     let mut sets = lock();
-    sets.retain(|set, _| !range.contains(set));
+    for last in table::SETS.within(range.clone()).filter_map(|name| table::SETS.remove(name)) {
+        sets.remove(&last);
+    }
     COUNT.store(sets.len(), Relaxed);
     for set in sets.values_mut() {
         set.members.retain(|member| !range.contains(&member.fd));
@@ -363,8 +373,9 @@ pub(crate) fn replaced(fd: c_int) {
         if let Some(at) = kept.place(fd) {
             let Member { events, data, .. } = kept.members.remove(at);
             let mut event = epoll_event { events, u64: data };
+            let Some(name) = table::SETS.all_of(*set).next() else { continue };
             // SAFETY: the event belongs to this function.
-            unsafe { real::epoll_ctl(*set, libc::EPOLL_CTL_ADD, fd, &mut event) };
+            unsafe { real::epoll_ctl(name, libc::EPOLL_CTL_ADD, fd, &mut event) };
         }
     }
 }
@@ -410,14 +421,15 @@ unsafe fn wait_for(
     if table::rsocket(set).is_some() {
         return Some(Err(libc::EINVAL));
     }
-    if COUNT.load(Relaxed) == 0 || !lock().contains_key(&set) {
+    if COUNT.load(Relaxed) == 0 {
         return None;
     }
+    let number = table::SETS.get(set).filter(|number| lock().contains_key(number))?;
     let rsockets = rsockets()?;
     let waited = time().and_then(|time| {
         let room = usize::try_from(room).ok().filter(|room| *room > 0).ok_or(libc::EINVAL)?;
         // SAFETY: by the contract of this function.
-        let told = unsafe { events(set, room, time, mask, rsockets) }?;
+        let told = unsafe { events((set, number), room, time, mask, rsockets) }?;
         // SAFETY: `events` returns at most `room` events.
         unsafe { to.copy_from_nonoverlapping(told.as_ptr(), told.len()) };
         Ok(told.len() as c_int)
@@ -425,10 +437,12 @@ unsafe fn wait_for(
     Some(waited)
 }
 
+/// Waits for a set, by this descriptor and number.
+///
 /// # Safety
 /// `mask` is null or a mask.
 unsafe fn events(
-    set: c_int,
+    (set, number): (c_int, c_int),
     room: usize,
     time: Option<Duration>,
     mask: *const sigset_t,
@@ -436,7 +450,7 @@ unsafe fn events(
 ) -> Result<Vec<epoll_event>, c_int> {
     let end = time.and_then(|time| Instant::now().checked_add(time));
     loop {
-        let entered = lock().get_mut(&set).map(Set::enter);
+        let entered = lock().get_mut(&number).map(Set::enter);
         let (mut polled, nudges) = entered.ok_or(libc::EBADF)?;
         polled.push(pollfd { fd: set, events: libc::POLLIN, revents: 0 });
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -444,8 +458,12 @@ unsafe fn events(
         let count = unsafe { wait(&mut polled, milliseconds(left), mask, rsockets) };
         let mut sets = lock();
         // The set may have been closed meanwhile, and another one may have its number.
-        let kept = sets.get_mut(&set).filter(|kept| kept.waiting > 0).ok_or(libc::EBADF)?;
+        let kept = sets.get_mut(&number).filter(|kept| kept.waiting > 0).ok_or(libc::EBADF)?;
         kept.leave(nudges);
+        // Or only this descriptor was closed, and the set has others.
+        if table::SETS.get(set) != Some(number) {
+            return Err(libc::EBADF);
+        }
         let mut told = Vec::new();
         if count? > 0 {
             let others = polled.pop().is_some_and(|set| set.revents != 0);

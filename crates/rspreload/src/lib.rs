@@ -10,6 +10,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod calls;
+mod config;
 mod descriptors;
 mod epoll;
 mod fallback;

@@ -391,6 +391,73 @@ static void a_set_that_is_waited_for_gets_its_first(void)
 	shown("a thread that waits for a set hears of the first rsocket in it, and of nothing else");
 }
 
+/* An event loop may add by another descriptor of its set than it waits by. */
+static void a_set_is_the_same_by_each_of_its_names(void)
+{
+	int ends[2], other[2];
+	char byte;
+
+	pair(ends);
+	pair(other);
+	works(ends);
+	works(other);
+	for (int how = 0; how < 8; how++) {
+		const int set = how & 1 ? epoll_create(1) : epoll_create1(EPOLL_CLOEXEC);
+		int name = how & 2 ? dup(set) : fcntl(set, F_DUPFD_CLOEXEC, 3);
+		const int adds = how & 4 ? set : name, waits_by = how & 4 ? name : set;
+		struct waiter waiter = {.set = waits_by};
+		pthread_t thread;
+
+		CHECK(set >= 0 && name >= 0);
+		change(adds, EPOLL_CTL_ADD, ends[0], EPOLLIN);
+		tells(waits_by, -1, 0);
+		CHECK(send(ends[1], "x", 1, 0) == 1);
+		tells(waits_by, ends[0], EPOLLIN), tells(adds, ends[0], EPOLLIN);
+		CHECK(recv(ends[0], &byte, 1, 0) == 1);
+		tells(waits_by, -1, 0);
+		/* It lives until its last name is closed, and no other set gets what is its. */
+		CHECK(!close(adds) && (name = epoll_create1(0)) == adds);
+		change(name, EPOLL_CTL_ADD, other[0], EPOLLIN);
+		CHECK(send(ends[1], "x", 1, 0) == 1);
+		tells(waits_by, ends[0], EPOLLIN), tells(name, -1, 0);
+		CHECK(recv(ends[0], &byte, 1, 0) == 1 && dup2(waits_by, name) == name);
+		tells(name, -1, 0);
+		/* By that name there is a rsocket more, while a thread waits by the other. */
+		CHECK(!pthread_create(&thread, NULL, waits, &waiter));
+		while (!waiter.waits || !sleeps(waiter.waits))
+			sched_yield();
+		change(name, EPOLL_CTL_ADD, other[0], EPOLLOUT);
+		CHECK(!pthread_join(thread, NULL) && waiter.event.data.fd == other[0]);
+		change(waits_by, EPOLL_CTL_DEL, other[0], 0);
+		CHECK(!close(name) && epoll_wait(name, &waiter.event, 1, 0) == -1 && errno == EBADF);
+		CHECK(send(ends[1], "x", 1, 0) == 1);
+		tells(waits_by, ends[0], EPOLLIN);
+		CHECK(recv(ends[0], &byte, 1, 0) == 1 && !close(waits_by));
+	}
+	CHECK(!close(ends[0]) && !close(ends[1]) && !close(other[0]) && !close(other[1]));
+	shown("a set of epoll is the same by each of its descriptors");
+}
+
+/* What a program is told of once, it is not told of again because it asks for errors. */
+static void errors_are_asked_for(void)
+{
+	const int set = epoll_create1(EPOLL_CLOEXEC);
+	struct msghdr message = {0};
+	char byte;
+	int ends[2];
+
+	pair(ends);
+	works(ends);
+	change(set, EPOLL_CTL_ADD, ends[0], EPOLLIN | EPOLLET);
+	CHECK(send(ends[1], "x", 1, 0) == 1);
+	tells(set, ends[0], EPOLLIN);
+	CHECK(recvmsg(ends[0], &message, MSG_ERRQUEUE) == -1 && errno == EAGAIN);
+	tells(set, -1, 0);
+	CHECK(recv(ends[0], &byte, 1, 0) == 1 && byte == 'x');
+	CHECK(!close(set) && !close(ends[0]) && !close(ends[1]));
+	shown("who asks for errors takes nothing, and does not wait");
+}
+
 static void a_socket_takes_the_lowest_descriptor(void)
 {
 	struct pollfd asked = {.events = POLLIN};
@@ -457,7 +524,8 @@ static void a_write_without_a_reader_is_told_of_by_a_signal(void)
 	struct sigaction action = {.sa_handler = counts_broken};
 	struct iovec part = {"x", 1};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-	int ends[2];
+	int ends[2], idle;
+	char byte;
 
 	pair(ends);
 	works(ends);
@@ -469,6 +537,11 @@ static void a_write_without_a_reader_is_told_of_by_a_signal(void)
 	CHECK(writev(ends[0], &part, 1) == -1 && errno == EPIPE && broken == 3);
 	CHECK(sendmsg(ends[0], &message, 0) == -1 && errno == EPIPE && broken == 4);
 	CHECK(sendto(ends[0], "x", 1, 0, NULL, 0) == -1 && errno == EPIPE && broken == 5);
+	/* One that was never connected has no reader either. */
+	idle = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(idle >= 0 && send(idle, "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE && broken == 5);
+	CHECK(write(idle, "x", 1) == -1 && errno == EPIPE && broken == 6);
+	CHECK(recv(idle, &byte, 1, 0) == -1 && errno == ENOTCONN && broken == 6 && !close(idle));
 	action.sa_handler = SIG_DFL;
 	CHECK(!sigaction(SIGPIPE, &action, NULL) && !close(ends[0]) && !close(ends[1]));
 	shown("a write that nobody can read raises SIGPIPE, unless it says otherwise");
@@ -618,6 +691,8 @@ int main(void)
 	other_names();
 	sets_of_epoll();
 	a_set_that_is_waited_for_gets_its_first();
+	a_set_is_the_same_by_each_of_its_names();
+	errors_are_asked_for();
 	a_handler_may_close_a_descriptor();
 	a_socket_takes_the_lowest_descriptor();
 	what_came_before_the_end_is_read();

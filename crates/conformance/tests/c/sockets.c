@@ -460,6 +460,100 @@ static void connecting_again(void)
 	shown("a socket that could not be connected says so, and can be connected again");
 }
 
+struct connect {
+	int socket;
+	struct sockaddr_storage to;
+	socklen_t length;
+	int error;
+};
+
+static void *connects(void *argument)
+{
+	struct connect *connect = argument;
+
+	CHECK(rconnect(connect->socket, (void *)&connect->to, connect->length) == -1);
+	connect->error = errno;
+	return NULL;
+}
+
+/* Rules: CM-60, CM-61 */
+static void a_connect_is_given_up(void)
+{
+	static const int ways[] = {SHUT_RD, SHUT_WR, SHUT_RDWR};
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *silent;
+	struct rdma_cm_event *event;
+	struct connect connect = {0};
+	struct sockaddr_storage address;
+	socklen_t length, size = sizeof(int);
+	int listener = listening(AF_INET, &address, &length);
+
+	/* It hears of who connects, and never answers. */
+	CHECK(channel && !rdma_create_id(channel, &silent, NULL, RDMA_PS_TCP));
+	connect.length = here(AF_INET, 0, &connect.to);
+	CHECK(!rdma_bind_addr(silent, (void *)&connect.to) && !rdma_listen(silent, 8));
+	here(AF_INET, rdma_get_src_port(silent), &connect.to);
+	alarm(60);
+	for (int at = 0; at < 6; at++) {
+		const int waits = at < 3;
+		struct pollfd polled = {.events = POLLIN};
+		struct rdma_cm_id *request;
+		pthread_t thread;
+
+		connect.socket = polled.fd = rsocket(AF_INET, SOCK_STREAM | (waits ? 0 : SOCK_NONBLOCK), 0);
+		CHECK(connect.socket >= 0);
+		CHECK(rshutdown(connect.socket, ways[at % 3]) == -1 && errno == ENOTCONN);
+		if (waits)
+			CHECK(!pthread_create(&thread, NULL, connects, &connect));
+		else
+			connects(&connect);
+		CHECK(!rdma_get_cm_event(channel, &event));
+		CHECK(event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
+		request = event->id;
+		CHECK(waits || connect.error == EINPROGRESS);
+		CHECK(!rshutdown(connect.socket, ways[at % 3]));
+		if (waits) {
+			CHECK(!pthread_join(thread, NULL) && connect.error == ECONNRESET);
+		} else {
+			CHECK(rpoll(&polled, 1, -1) == 1);
+			CHECK((polled.revents & (POLLIN | POLLERR | POLLHUP)) == (POLLIN | POLLERR | POLLHUP));
+			CHECK(!rgetsockopt(connect.socket, SOL_SOCKET, SO_ERROR, &connect.error, &size));
+			CHECK(connect.error == ECONNRESET);
+		}
+		CHECK(rshutdown(connect.socket, SHUT_RDWR) == -1);
+		/* As every connect that has failed, it can be tried elsewhere. */
+		CHECK(!rfcntl(connect.socket, F_SETFL, 0));
+		CHECK(!rconnect(connect.socket, (void *)&address, length) && !rclose(connect.socket));
+		CHECK(!rdma_ack_cm_event(event) && !rdma_destroy_id(request));
+	}
+	alarm(0);
+	CHECK(!rdma_destroy_id(silent) && !rclose(listener));
+	rdma_destroy_event_channel(channel);
+	shown("a connect is given up by shutting the socket down");
+}
+
+/* Rules: CM-60 */
+static void what_is_not_wanted(void)
+{
+	struct msghdr message = {0};
+	char bytes[8];
+	int ends[2];
+
+	pair(AF_INET, ends);
+	CHECK(rsend(ends[0], "abcdefgh", 8, 0) == 8);
+	CHECK(rrecv(ends[1], NULL, 3, MSG_PEEK | MSG_TRUNC) == 3);
+	CHECK(rrecv(ends[1], NULL, 3, MSG_TRUNC) == 3);
+	memset(bytes, '.', sizeof(bytes));
+	CHECK(rrecv(ends[1], bytes, 2, MSG_TRUNC | MSG_WAITALL) == 2 && bytes[0] == '.');
+	/* Errors have no queue, and who asks does not wait, and takes nothing. */
+	CHECK(rrecvmsg(ends[1], &message, MSG_ERRQUEUE) == -1 && errno == EAGAIN);
+	CHECK(rrecv(ends[1], bytes, 8, MSG_ERRQUEUE) == -1 && errno == EAGAIN);
+	CHECK(rrecv(ends[1], bytes, 8, 0) == 3 && !memcmp(bytes, "fgh", 3));
+	CHECK(rrecv(ends[1], bytes, 8, MSG_ERRQUEUE) == -1 && errno == EAGAIN);
+	closed(ends);
+	shown("bytes are taken without room for them, and errors are asked for without waiting");
+}
+
 /* Rules: CM-60 */
 static void many_at_once(void)
 {
@@ -611,6 +705,7 @@ static void times(void)
 static void options(void)
 {
 	int socket = rsocket(AF_INET, SOCK_STREAM, 0), value, ends[2];
+	const unsigned char one = 0x10;
 	socklen_t length = sizeof(value);
 	struct ibv_path_data path;
 	static const struct {
@@ -631,6 +726,10 @@ static void options(void)
 		CHECK(value == all[i].got && length == sizeof(value));
 	}
 	CHECK(!rgetsockopt(socket, SOL_SOCKET, SO_TYPE, &value, &length) && value == SOCK_STREAM);
+	/* Options of IPv4 may have one byte, and no others. */
+	CHECK(!rsetsockopt(socket, IPPROTO_IP, IP_TOS, &one, 1));
+	CHECK(!rgetsockopt(socket, IPPROTO_IP, IP_TOS, &value, &length) && value == one);
+	CHECK(rsetsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &one, 1) == -1 && errno == EINVAL);
 	CHECK(rgetsockopt(socket, 4711, 1, &value, &length) == -1 && errno == ENOPROTOOPT);
 	CHECK(!rclose(socket));
 	pair(AF_INET, ends);
@@ -1148,6 +1247,8 @@ int main(void)
 	a_listener_shuts_down();
 	connecting();
 	connecting_again();
+	a_connect_is_given_up();
+	what_is_not_wanted();
 	many_at_once();
 	not_asked_for();
 	many_wait_for_one();

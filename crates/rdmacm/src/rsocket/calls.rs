@@ -196,6 +196,10 @@ pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
                 return if read { stream.stop_listening(&socket.waiting) } else { Ok(()) };
             }
             stream.advance(&socket.waiting);
+            if stream.is_connecting() {
+                stream.give_up(&socket.waiting);
+                return Ok(());
+            }
             stream.connected()?.ok_or(Wrong::not_connected())?.shut(read, write);
             Ok(())
         });

@@ -99,6 +99,12 @@ impl<'a> Sink<'a> {
         Ok(Self(Buffers::new(list)?, PhantomData))
     }
 
+    /// Room for as many bytes as these buffers have, but nothing is written to them.
+    pub(crate) fn nowhere(list: &[iovec]) -> Self {
+        let left = list.iter().fold(0_usize, |sum, buffer| sum.saturating_add(buffer.iov_len));
+        Self(Buffers { list: &[], done: 0, left: left.min(isize::MAX as usize) }, PhantomData)
+    }
+
     pub(crate) fn left(&self) -> usize {
         self.0.left
     }
@@ -134,6 +140,9 @@ mod tests {
         let null = [iovec { iov_base: std::ptr::null_mut(), iov_len: 1 }];
         // SAFETY: it is refused.
         assert_eq!(unsafe { Sink::new(&null) }.err(), Some(NOT_THERE));
+        let mut nowhere = Sink::nowhere(&null);
+        nowhere.each(9, |_, _, _| panic!("there is no memory"));
+        assert_eq!((nowhere.left(), Sink::nowhere(&list).left()), (0, 10));
         bytes.clear();
     }
 }

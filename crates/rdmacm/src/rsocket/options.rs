@@ -127,7 +127,13 @@ unsafe fn set(
         return Ok(());
     }
     // SAFETY: by the contract of this function.
-    let number: c_int = unsafe { given(value, length) }?;
+    let number: c_int = unsafe {
+        match option.0 {
+            // The kernel takes one byte there too.
+            libc::IPPROTO_IP if (1..4).contains(&length) => given::<u8>(value, length)?.into(),
+            _ => given(value, length)?,
+        }
+    };
     let settings = &mut stream.settings;
     match option {
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => settings.set_send_buffer(number),

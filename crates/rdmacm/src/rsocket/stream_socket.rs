@@ -310,6 +310,16 @@ impl StreamSocket {
         }
     }
 
+    /// Gives up a connect, whichever direction the program has shut down. Threads that wait for it are told.
+    pub(crate) fn give_up(&mut self, waiting: &Waiting) {
+        // The old id goes, so the peer is asked no more. Without descriptors for a new one, it stays until the close.
+        let _ = self.begin_anew(waiting);
+        self.fail(Wrong::new(
+            libc::ECONNRESET,
+            "rshutdown was called for the socket while it was being connected",
+        ));
+    }
+
     fn end_stream(&mut self) {
         if let Some(mut stream) = self.stream.take() {
             stream.end(&self.own);

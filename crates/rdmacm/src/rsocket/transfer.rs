@@ -14,7 +14,7 @@ use super::socket::{CLOSED, SOCKETS, Socket, State};
 use super::wait::Deadline;
 use crate::entry::answered;
 use crate::sanitized;
-use crate::wrong::Wrong;
+use crate::wrong::{NotNow, Wrong};
 
 const NO_MESSAGE: Wrong = Wrong::new(libc::EFAULT, "msg is null");
 const NO_URGENT: Wrong = Wrong::new(libc::EOPNOTSUPP, "MSG_OOB: there is no urgent data here");
@@ -57,8 +57,15 @@ unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Recei
     if flags & libc::MSG_OOB != 0 {
         return Err(NO_URGENT);
     }
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        // There is no queue of errors, and such a call never waits.
+        return Err(Wrong::not_now(NotNow::Again));
+    }
+    // What a stream's program does not want, it takes out by this flag.
+    let drops =
+        flags & libc::MSG_TRUNC != 0 && socket.with(|state| matches!(state, State::Stream(_)));
     // SAFETY: by the contract of this function.
-    let mut sink = unsafe { Sink::new(list) }?;
+    let mut sink = if drops { Sink::nowhere(list) } else { unsafe { Sink::new(list) }? };
     let peek = flags & libc::MSG_PEEK != 0;
     let all = flags & libc::MSG_WAITALL != 0 && !peek;
     let deadline = deadline(socket, flags, |state| Ok(state.options()?.1.receive_timeout))?;

@@ -11,9 +11,9 @@ use transom_conformance::programs::{Running, library, program, tool};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the C program shows.
-const BEHAVIOURS: usize = 31;
+const BEHAVIOURS: usize = 33;
 /// What the one of ordinary sockets shows.
-const PLAIN_BEHAVIOURS: usize = 14;
+const PLAIN_BEHAVIOURS: usize = 16;
 
 fn our_libraries() -> &'static Path {
     library(env!("CARGO_TARGET_TMPDIR"))
@@ -128,6 +128,22 @@ fn an_event_loop_has_rsockets() {
     take_turn(Link::Wire);
     let mut command = Command::new(program("python3", "python3"));
     command.args(["-c", EVENT_LOOP]).env("LD_LIBRARY_PATH", our_libraries());
+    command.env("LD_PRELOAD", our_libraries().join("librspreload.so"));
+    Running::start(&mut command).success(LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
+}
+
+/// Rules: CM-65
+#[test]
+fn the_variables_of_rdma_core_set_the_sizes_of_queues() {
+    const ASKS: &str = r#"
+import socket
+sizes = [socket.socket().getsockopt(0x10000, option) for option in range(3)]
+assert sizes == [100, 50, 16], sizes
+"#;
+    take_turn(Link::Wire);
+    let mut command = Command::new(program("python3", "python3"));
+    command.args(["-c", ASKS]).env("LD_LIBRARY_PATH", our_libraries());
+    command.envs([("RS_SQ_SIZE", "100"), ("RS_RQ_SIZE", "50"), ("RS_INLINE", "16")]);
     command.env("LD_PRELOAD", our_libraries().join("librspreload.so"));
     Running::start(&mut command).success(LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
 }
