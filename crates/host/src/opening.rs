@@ -91,6 +91,8 @@ impl Adapter {
                 Err(error) => info!(%error, "all memory is private"),
             }
         }
+        // From here on a fork waits until the device is open, or the child would find it half open.
+        fork::begin().map_err(step("asking to be told of forks"))?;
         let registry = Registry::open().map_err(step("opening the registry of processes"))?;
         segment.header().device.store(options.number.into(), Relaxed);
         let claim = registry.claim(segment.descriptor(), options.number);

@@ -5,23 +5,23 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use transom_host::device::Device;
 use transom_host::{Adapter, OpenError, Options};
-use transom_system::registry;
+use transom_system::lock::SleepingMutex;
+use transom_system::{fork, registry};
 
 use crate::description::Description;
 use crate::options;
 
 /// The devices that this process has opened, by number.
-static OPENED: Mutex<[Option<Weak<Adapter>>; registry::DEVICES]> =
-    Mutex::new([const { None }; registry::DEVICES]);
+static OPENED: SleepingMutex<[Option<Weak<Adapter>>; registry::DEVICES]> =
+    SleepingMutex::new([const { None }; registry::DEVICES]);
 
 /// How many devices this process has opened so far.
 static OPENINGS: AtomicU32 = AtomicU32::new(0);
 
 /// The devices that have contexts.
-static DEVICES: Mutex<Vec<Weak<Adapter>>> = Mutex::new(Vec::new());
+static DEVICES: SleepingMutex<Vec<Weak<Adapter>>> = SleepingMutex::new(Vec::new());
 
 /// The first device of this process that is open.
 pub(crate) fn opened() -> Option<Arc<Adapter>> {
@@ -34,6 +34,7 @@ pub(crate) fn opened() -> Option<Arc<Adapter>> {
 
 /// The device of this number of this process. It is opened if it is not open.
 pub(crate) fn open(number: u8) -> Result<Arc<Adapter>, OpenError> {
+    fork::hold_too(&[&OPENED, &DEVICES]);
     let mut devices = OPENED.lock();
     let device = &mut devices[usize::from(number)];
     let open = device.as_ref().and_then(Weak::upgrade);

@@ -8,6 +8,7 @@ use transom_device::queue::{Address, Datagram};
 use transom_host::Limits;
 use transom_rehearse::Feature;
 use transom_system::addresses::{Addresses, NoSource, ip, is_multicast};
+use transom_system::fork::HeldOverForks;
 use transom_system::registry::CallFault;
 use transom_wire::grh::{GRH_BYTES, Route};
 
@@ -26,6 +27,12 @@ pub(crate) struct Ah {
 }
 
 static AHS: Table<ibv_ah, Ah> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &AHS
+}
+
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// The destination of a datagram that is sent with this address handle. Posts trust the pointer, as C allows.

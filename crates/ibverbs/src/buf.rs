@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 
 use transom_abi::*;
 use transom_check::ledger::Thing;
+use transom_system::fork::HeldOverForks;
 use transom_system::memory::Allocation;
 
 use crate::context::Context;
@@ -44,6 +45,11 @@ impl InContext for ibv_buf {
 }
 
 static BUFFERS: Table<ibv_buf, Buffer> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &BUFFERS
+}
 
 /// Whether a buffer was allocated from this domain, under this name, and contains the range.
 ///

@@ -9,6 +9,7 @@ use transom_device::execution::Counted;
 use transom_host::Limits;
 use transom_host::objects::{AttachError, CompletionCounter, CounterUnit};
 use transom_rehearse::Feature;
+use transom_system::fork::HeldOverForks;
 use transom_system::registry::{Holder, Holders};
 
 use crate::context::Context;
@@ -20,6 +21,11 @@ use crate::sanitized;
 use crate::wrong::Wrong;
 
 static COUNTERS: Table<ibv_comp_cntr, Arc<CompletionCounter>> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &COUNTERS
+}
 
 /// The limits of counters (rule CC-01). It fills the fields of the caller's struct, and a newer caller's unknown fields
 /// with zeros.

@@ -10,6 +10,7 @@ use transom_device::queue::{Completion, CompletionOptions, Flags, Moderation, No
 use transom_host::objects::{Cq, CqConfig, ProtectionDomain};
 use transom_host::{Adapter, Limits};
 use transom_rehearse::Feature;
+use transom_system::fork::HeldOverForks;
 
 use crate::check;
 use crate::comp_channel::ChannelUse;
@@ -56,6 +57,11 @@ impl Drop for DomainUse {
 
 /// Every completion queue can be cast to an extended one.
 static CQS: Table<ibv_cq_ex, Queue> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &CQS
+}
 
 /// The arguments of `ibv_create_cq(3)` and `ibv_create_cq_ex(3)`.
 pub(crate) struct Request {

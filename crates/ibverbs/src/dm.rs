@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use transom_abi::*;
 use transom_host::objects::{AllocateError, DeviceMemory};
+use transom_system::fork::HeldOverForks;
 use transom_system::registry::{Holder, Holders};
 
 use crate::context::Context;
@@ -22,6 +23,11 @@ struct Dm {
 }
 
 static DMS: Table<ibv_dm, Dm> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &DMS
+}
 
 /// The memory that a pointer names.
 ///

@@ -12,6 +12,7 @@ use transom_host::Limits;
 use transom_host::device::Device;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
 use transom_rehearse::Feature;
+use transom_system::fork::HeldOverForks;
 use transom_system::registry::CallFault;
 use transom_system::rehearsal;
 
@@ -35,6 +36,11 @@ pub(crate) struct Mr {
 type SharedRegion = Arc<Mutex<Option<MemoryRegion>>>;
 
 static MRS: Table<ibv_mr, Mr> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &MRS
+}
 
 /// Whether the kind of a region allows a window of type 1: it is not special (rule T1-07), and not zero-based (rule
 /// T1-06). An unknown region passes; the bind itself refuses it.

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint};
 use transom_abi::*;
 use transom_device::Access;
 use transom_host::objects::MemoryWindow;
+use transom_system::fork::HeldOverForks;
 
 use crate::entry::{errno_always, pointer_of};
 use crate::object::Table;
@@ -12,6 +13,11 @@ use crate::wrong::Wrong;
 use crate::{pd, rehearse};
 
 static MWS: Table<ibv_mw, MemoryWindow> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &MWS
+}
 
 /// Allocates an unbound window (rules MWA-01 to MWA-10).
 ///

@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 
-use parking_lot::Mutex;
 use transom_abi::{
     ibv_ah, ibv_comp_cntr, ibv_context, ibv_cq_ex, ibv_dm, ibv_mr, ibv_mw, ibv_pd, ibv_srq,
 };
 use transom_check::ledger::Thing;
 use transom_host::objects::Busy;
+use transom_system::fork::HeldOverForks;
+use transom_system::lock::SleepingMutex;
 
 use crate::context::Context;
 use crate::{check, told};
@@ -125,7 +126,22 @@ pub(crate) struct Live<'t, A, I> {
 
 /// All live objects of one kind.
 pub(crate) struct Table<A, I> {
-    inner: Mutex<Entries<A, I>>,
+    inner: SleepingMutex<Entries<A, I>>,
+}
+
+impl<A, I: Send> HeldOverForks for Table<A, I> {
+    fn try_hold(&self) -> bool {
+        self.inner.try_hold()
+    }
+
+    fn is_held_here(&self) -> bool {
+        self.inner.is_held_here()
+    }
+
+    unsafe fn release(&self) {
+        // SAFETY: by the contract of this function.
+        unsafe { self.inner.release() };
+    }
 }
 
 struct Entries<A, I> {
@@ -148,7 +164,7 @@ const CHECKED_REST: usize = 1 << 16;
 impl<A: Handled + InContext, I> Table<A, I> {
     pub(crate) const fn new() -> Self {
         let entries = Entries { live: BTreeMap::new(), dead: VecDeque::new(), last: 0 };
-        Self { inner: Mutex::new(entries) }
+        Self { inner: SleepingMutex::new(entries) }
     }
 
     /// Reserves a handle, for objects that need it before they are complete.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use transom_abi::{ibv_context, ibv_device};
 use transom_host::{Adapter, OpenError};
 use transom_system::failure::any_has_failed;
+use transom_system::fork::{HeldOverForks, hold_too};
 use transom_system::object_counts::ObjectKind;
 use transom_system::{rehearsal, say};
 
@@ -14,8 +15,8 @@ use crate::context::Context;
 use crate::entry::{errno_always, pointer_always, pointer_of};
 use crate::operations::operations;
 use crate::{
-    adapters, ah, check, checked, comp_cntr, cq, device, dm, exposure, mr, mw, pd, qp, rdma_cm,
-    rehearse, rehearsed, srq, td, xrc,
+    adapters, ah, buf, check, checked, comp_cntr, cq, device, dm, exposure, mr, mw, pd, qp,
+    rdma_cm, rehearse, rehearsed, srq, td, xrc,
 };
 
 /// Opens a device. Null, `EINVAL`, for one that is not of this library.
@@ -53,7 +54,28 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
     pointer_of("ibv_open_context", || open(adapter))
 }
 
+/// The locks of all objects.
+fn locks() -> [&'static dyn HeldOverForks; 12] {
+    [
+        ah::lock(),
+        buf::lock(),
+        comp_cntr::lock(),
+        cq::lock(),
+        dm::lock(),
+        mr::lock(),
+        mw::lock(),
+        pd::lock(),
+        qp::lock(),
+        srq::lock(),
+        td::lock(),
+        xrc::lock(),
+    ]
+}
+
 fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
+    // A thread may hold one of them while another forks, and the child may open a device of its own.
+    hold_too(&locks());
+    hold_too(&rdma_cm::locks());
     let command = adapter.device().process().command_descriptor();
     let command = command.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
     enter(adapter, command)

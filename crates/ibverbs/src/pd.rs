@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use transom_abi::{ibv_context, ibv_pd};
 use transom_host::objects::ProtectionDomain;
+use transom_system::fork::HeldOverForks;
 
 use crate::context::Context;
 use crate::entry::{effect_always, errno_always, pointer_of};
@@ -26,6 +27,11 @@ unsafe impl Send for Pd {}
 unsafe impl Sync for Pd {}
 
 static PDS: Table<ibv_pd, Pd> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &PDS
+}
 
 /// The domain that a pointer names. `ENOENT` if it is unknown, or was freed under another name (rule PD-08).
 ///

@@ -11,6 +11,7 @@ use transom_check::ledger::{Event, Owner, Thing};
 use transom_device::qp::Service;
 use transom_host::Adapter;
 use transom_host::objects::QueuePair;
+use transom_system::fork::HeldOverForks;
 
 pub use self::attributes::{ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order};
 use crate::batch::Batch;
@@ -54,6 +55,11 @@ struct Told {
 
 /// Every queue pair has room for the extended form. Its first field is the plain form.
 static QPS: Table<ibv_qp_ex_flush, Qp> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &QPS
+}
 
 impl InContext for ibv_qp_ex_flush {
     unsafe fn context(abi: *const Self) -> *mut ibv_context {

@@ -39,6 +39,7 @@ use std::ffi::{c_int, c_void};
 
 use transom_abi::*;
 use transom_cm::Refused;
+use transom_system::fork::{HeldOverForks, hold_too};
 use transom_system::{rehearsal, sanitizers};
 use transom_thread::set_errno;
 
@@ -89,10 +90,16 @@ const COMMANDS: [Option<Run>; 25] = {
 /// Executes a command.
 type Run = fn(&Command<'_>) -> Result<(), Refusal>;
 
+/// The locks of the whole process, which a fork holds.
+pub(crate) fn locks() -> [&'static dyn HeldOverForks; 3] {
+    [&files::FILES, &listening::SERVED, &why::OPENED]
+}
+
 /// Opens a file. Returns its descriptor, or -1.
 pub extern "C" fn transom_rdma_cm_open() -> c_int {
     number_always(NOT_A_VERB, || {
         rehearsal::begin();
+        hold_too(&locks());
         let opened = File::open().map_err(|refusal| why::keep(&refusal));
         serve_opened();
         opened

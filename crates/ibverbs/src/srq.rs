@@ -9,6 +9,7 @@ use transom_device::queue::{PostError, ReceiveRequest};
 use transom_host::Limits;
 use transom_host::objects::{SharedReceiveQueue, SrqConfig, TagMatchingConfig, XrcConfig};
 use transom_rehearse::Feature;
+use transom_system::fork::HeldOverForks;
 
 use crate::context::Context;
 use crate::entry::{check_device, errno_always, errno_of, guarded_always, pointer_of};
@@ -26,6 +27,11 @@ pub(crate) struct Srq {
 }
 
 static SRQS: Table<ibv_srq, Srq> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &SRQS
+}
 
 /// The queue that a pointer names, for a queue pair. `EINVAL` if the queue is for XRC.
 ///

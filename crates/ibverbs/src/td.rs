@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use transom_abi::{ibv_context, ibv_td, ibv_td_init_attr};
 use transom_host::objects::ThreadDomain;
+use transom_system::fork::HeldOverForks;
+use transom_system::lock::SleepingMutex;
 use transom_system::registry::{Holder, Holders};
 
 use crate::context::Context;
@@ -14,7 +15,12 @@ use crate::entry::{errno_always, pointer_of};
 use crate::wrong::Wrong;
 
 /// Thread domains by address, because their C struct has no handle.
-static TDS: Mutex<BTreeMap<usize, Td>> = Mutex::new(BTreeMap::new());
+static TDS: SleepingMutex<BTreeMap<usize, Td>> = SleepingMutex::new(BTreeMap::new());
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &TDS
+}
 
 /// A thread domain, and the C struct that the program holds.
 struct Td {

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use transom_abi::*;
 use transom_check::ledger::Thing;
 use transom_host::objects::{XrcDomain, XrcFile, XrcOpenError};
+use transom_system::fork::HeldOverForks;
 
 use crate::context::Context;
 use crate::entry::{errno_always, pointer_of};
@@ -43,6 +44,11 @@ impl Handled for Xrcd {
 }
 
 static XRCDS: Table<Xrcd, Arc<XrcDomain>> = Table::new();
+
+/// The lock of all of them.
+pub(crate) fn lock() -> &'static dyn HeldOverForks {
+    &XRCDS
+}
 
 /// The domain that a pointer names.
 ///

@@ -1,14 +1,13 @@
 //! Event channels: `rdma_create_event_channel(3)`.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, Ordering::*};
 
-use parking_lot::Mutex;
 use transom_abi::rdma_event_channel;
 
 use crate::check;
 use crate::entry::{effect_of, pointer_of};
 use crate::file::File;
+use crate::last::Last;
 use crate::provider::{Provider, Source, provider};
 use crate::sanitized;
 use crate::wrong::Wrong;
@@ -64,8 +63,7 @@ impl Channel {
     /// # Safety
     /// The pointer is null, or nothing uses the channel any more.
     pub(crate) unsafe fn close(channel: *mut rdma_event_channel) {
-        static CLOSED: Mutex<VecDeque<Box<Channel>>> = Mutex::new(VecDeque::new());
-        const KEPT: usize = 16;
+        static CLOSED: Last<Channel, 16> = Last::new();
         if channel.is_null() {
             return;
         }
@@ -74,11 +72,7 @@ impl Channel {
         let descriptor = channel.descriptor().swap(-1, AcqRel);
         // SAFETY: the descriptor is this channel's own.
         unsafe { (channel.provider.calls.close)(descriptor) };
-        let mut closed = CLOSED.lock();
-        closed.push_back(channel);
-        let gone = (closed.len() > KEPT).then(|| closed.pop_front());
-        drop(closed);
-        drop(gone);
+        drop(CLOSED.keep(channel));
     }
 }
 

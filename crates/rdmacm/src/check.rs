@@ -3,14 +3,13 @@
 //! In a process without either, each call only looks at one pointer.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
 
-use parking_lot::Mutex;
 use transom_abi::rdma_cm_id;
 
 use crate::file::{CheckCalls, FileCalls};
+use crate::last::Last;
 use crate::wrong::Wrong;
 
 /// The functions to tell.
@@ -163,12 +162,9 @@ pub(crate) fn free_id(id: Box<impl Send + 'static>) {
 
 /// Frees it. Or keeps it for a while, and frees the one that was kept longest.
 fn free(told: &Told, ended: Kept) {
-    static KEPT: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
-    const MOST: usize = 1024;
-    let mut kept = KEPT.lock();
-    kept.push_back(ended);
-    let freed = if !told.keeps || kept.len() > MOST { kept.pop_front() } else { None };
-    drop(kept);
+    static KEPT: Last<Kept, 1024> = Last::new();
+    let ended = Box::new(ended);
+    let freed = if told.keeps { KEPT.keep(ended) } else { Some(ended) };
     if let Some(event) = freed.as_ref().and_then(|freed| freed.event) {
         (told.calls.event_freed)(std::ptr::without_provenance(event));
     }

@@ -25,6 +25,7 @@ mod event_name;
 mod file;
 mod fork;
 mod id;
+mod last;
 mod lookup;
 mod migrate;
 mod multicast;

@@ -13,15 +13,18 @@
 //!
 //! The background thread does not exist in the child. Locks that it holds at the fork would stay locked there for ever.
 //! So a fork first waits until that thread has finished its current work. The wait is bounded, because the thread may
-//! be waiting for a stopped process. You must make sure yourself that a fork does not find another thread of the
-//! program inside a verb.
+//! be waiting for a stopped process.
+//!
+//! Another thread of the program may be inside a verb. The locks of an object that it uses stay locked in the child,
+//! which has no use for its parent's objects. But verbs also lock what the whole process has, such as the list of its
+//! devices, and the child needs that for a device of its own. So a fork holds these locks too ([`hold_too`]).
 //!
 //! Only `fork` runs this. A bare `clone` system call does not. `vfork` and `posix_spawn` need not, because their
 //! children run nothing of ours. Until it calls `exec`, a child of a bare `clone` keeps its parent's place in the
 //! registry, as it keeps all its files, and the parent counts as alive.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -30,12 +33,16 @@ use transom_thread::uncancelled;
 use crate::failure::caught;
 pub use crate::handlers::ForkHandler;
 use crate::handlers::HANDLERS;
-use crate::lock::ShortMutex;
+use crate::lock::{ShortMutex, SleepingMutex};
 use crate::this_process::this_process;
 use crate::tools;
 
-/// The locks held from before a fork until after it, in parent and child.
-static FORKING: ShortMutex<Vec<Held>> = ShortMutex::new(Vec::new());
+/// What is held from before a fork until after it, in parent and child.
+static FORKING: ShortMutex<Forking> =
+    ShortMutex::new(Forking { handlers: Vec::new(), locks: Vec::new() });
+
+/// The locks of [`hold_too`].
+static LOCKS: ShortMutex<Vec<&'static dyn HeldOverForks>> = ShortMutex::new(Vec::new());
 
 /// How many forks lie between this process and the one that opened the first device.
 static DEPTH: AtomicU64 = AtomicU64::new(0);
@@ -72,6 +79,54 @@ impl Owner {
 /// How long a fork waits for each of them, and an exit for all.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
+/// A lock of the whole process, which a forked child needs whatever threads its parent has.
+pub trait HeldOverForks: Sync {
+    /// Locks it if it is free.
+    fn try_hold(&self) -> bool;
+
+    /// Whether this thread has locked it: it forks in the handler of a signal.
+    fn is_held_here(&self) -> bool;
+
+    /// Unlocks it.
+    ///
+    /// # Safety
+    ///
+    /// `try_hold` has returned true, in this thread or in the thread that it is the copy of.
+    unsafe fn release(&self);
+}
+
+impl<T: Send> HeldOverForks for SleepingMutex<T> {
+    fn try_hold(&self) -> bool {
+        self.try_lock().map(std::mem::forget).is_some()
+    }
+
+    fn is_held_here(&self) -> bool {
+        // SAFETY: it is only looked at.
+        unsafe { self.raw() }.is_held_here()
+    }
+
+    unsafe fn release(&self) {
+        // SAFETY: by the contract of this function.
+        unsafe { self.force_unlock() };
+    }
+}
+
+/// Forks hold these locks too from now on, once [`begin`] was called.
+pub fn hold_too(locks: &[&'static dyn HeldOverForks]) {
+    let mut all = LOCKS.lock();
+    for lock in locks {
+        if !all.iter().any(|known| std::ptr::addr_eq(*known, *lock)) {
+            all.push(*lock);
+        }
+    }
+}
+
+/// What a fork holds.
+struct Forking {
+    handlers: Vec<Held>,
+    locks: Vec<&'static dyn HeldOverForks>,
+}
+
 /// A handler during a fork.
 struct Held {
     handler: Arc<dyn ForkHandler>,
@@ -85,22 +140,33 @@ struct Held {
 ///
 /// That of `pthread_atfork(3)`.
 pub fn watch(handler: Weak<dyn ForkHandler>) -> io::Result<()> {
-    static REGISTERED: ShortMutex<bool> = ShortMutex::new(false);
-    let mut registered = REGISTERED.lock();
-    if !*registered {
+    begin()?;
+    let mut handlers = HANDLERS.lock();
+    handlers.retain(|known| known.strong_count() > 0);
+    handlers.push(handler);
+    Ok(())
+}
+
+/// From now on, this hears of forks and of the exit. The handlers that copy shared memory must be registered before, so
+/// that they are called after these before a fork.
+///
+/// # Errors
+///
+/// That of `pthread_atfork(3)`.
+pub fn begin() -> io::Result<()> {
+    // No lock, which a fork could find held.
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !REGISTERED.swap(true, Relaxed) {
         // SAFETY: three functions that live as long as this library, which the C library forgets when
         // the library is unloaded.
         let done = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
         if done != 0 {
+            REGISTERED.store(false, Relaxed);
             return Err(io::Error::from_raw_os_error(done));
         }
         // SAFETY: as above. Without it a peer would ask once more for what it was told too late.
         unsafe { libc::atexit(at_exit) };
-        *registered = true;
     }
-    let mut handlers = HANDLERS.lock();
-    handlers.retain(|known| known.strong_count() > 0);
-    handlers.push(handler);
     Ok(())
 }
 
@@ -147,25 +213,52 @@ unsafe extern "C" fn in_child() {
     uncancelled(leave_all_to_parent);
 }
 
-/// Makes all handlers pause until [`release`].
+/// Makes all handlers pause until [`release`], and holds all locks.
 fn hold_all() {
-    let handlers = HANDLERS.lock();
+    // Two threads may fork at once. The second finds this locked, and waits.
+    let mut forking = FORKING.lock();
+    // These first: a thread that holds one of them may add a handler.
+    forking.locks = hold_locks();
+    let (locks, handlers) = (LOCKS.lock(), HANDLERS.lock());
     let held = handlers.iter().filter_map(Weak::upgrade).map(|handler| {
         let quiet = handler.hold(Instant::now() + TIMEOUT);
         Held { handler, quiet }
     });
-    let held = held.collect();
-    // Two threads may fork at once. The second finds the list locked, and waits.
-    let mut forking = FORKING.lock();
-    *forking = held;
-    std::mem::forget((handlers, forking));
+    forking.handlers = held.collect();
+    std::mem::forget((locks, handlers, forking));
     tools::hold();
+}
+
+/// Takes the locks, and returns them. The threads that hold them may take several in any order. So this holds none
+/// while it waits for another. If one is not free in time, it is left out. One that this very thread holds, in a verb
+/// that a signal has interrupted, it goes on to hold in the child.
+fn hold_locks() -> Vec<&'static dyn HeldOverForks> {
+    let mut all = LOCKS.lock().clone();
+    all.retain(|lock| !lock.is_held_here());
+    let until = Instant::now() + TIMEOUT;
+    loop {
+        let is_over = Instant::now() > until;
+        let mut held = Vec::with_capacity(all.len());
+        for lock in &all {
+            if lock.try_hold() {
+                held.push(*lock);
+            } else if !is_over {
+                break;
+            }
+        }
+        if is_over || held.len() == all.len() {
+            return held;
+        }
+        // SAFETY: they were held above.
+        held.into_iter().for_each(|lock| unsafe { lock.release() });
+        std::thread::yield_now();
+    }
 }
 
 /// In a forked child.
 fn leave_all_to_parent() {
     // SAFETY: locked by `hold_all`, in the thread that this one is the copy of.
-    for Held { handler, .. } in unsafe { &*FORKING.data_ptr() } {
+    for Held { handler, .. } in unsafe { &(*FORKING.data_ptr()).handlers } {
         handler.leave_to_parent();
     }
     tools::leave_to_parent();
@@ -177,15 +270,20 @@ fn release() {
     // SAFETY: held by `hold_all`, in this thread or in the one that this one is the copy of.
     unsafe { tools::release() };
     // SAFETY: locked by `hold_all`, in this thread or in the one that this one is the copy of.
-    let held = unsafe { std::mem::take(&mut *FORKING.data_ptr()) };
+    let (held, locks) = unsafe {
+        let forking = &mut *FORKING.data_ptr();
+        (std::mem::take(&mut forking.handlers), std::mem::take(&mut forking.locks))
+    };
     for Held { handler, .. } in held.iter().filter(|held| held.quiet) {
         // SAFETY: as above; it was held.
         unsafe { handler.release() };
     }
     // SAFETY: as above.
     unsafe {
-        FORKING.force_unlock();
         HANDLERS.force_unlock();
+        LOCKS.force_unlock();
+        locks.into_iter().for_each(|lock| lock.release());
+        FORKING.force_unlock();
     }
     // These may hold the last reference to a device. Nothing is locked any more.
     drop(held);

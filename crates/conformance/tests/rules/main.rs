@@ -209,6 +209,7 @@ mod processes {
     mod first_thread;
     mod forbidden_copy;
     mod fork;
+    mod forks_meanwhile;
     mod full_disk;
     mod garbage;
     mod idle;

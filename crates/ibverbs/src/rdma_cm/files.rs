@@ -17,6 +17,7 @@ use transom_cm::Refused;
 use transom_host::Adapter;
 use transom_host::connections::source_towards;
 use transom_system::addresses::{Addresses, gid};
+use transom_system::lock::SleepingMutex;
 use transom_system::say;
 use transom_wire::cm::CommId;
 
@@ -27,7 +28,7 @@ use crate::adapters;
 use crate::description::Description;
 
 /// The open files.
-pub(super) static FILES: Mutex<Vec<Arc<File>>> = Mutex::new(Vec::new());
+pub(super) static FILES: SleepingMutex<Vec<Arc<File>>> = SleepingMutex::new(Vec::new());
 
 /// How many files this process has opened.
 static OPENED: AtomicU64 = AtomicU64::new(0);

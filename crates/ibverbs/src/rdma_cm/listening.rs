@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use transom_host::Adapter;
 use transom_host::connections::manager::Unbound;
+use transom_system::lock::SleepingMutex;
 use transom_wire::cm::CommId;
 
 use super::command::Command;
@@ -17,7 +17,7 @@ use crate::adapters;
 use crate::description::Description;
 
 /// How many devices had been opened when every listener was last seen to serve them.
-static SERVED: Mutex<u32> = Mutex::new(0);
+pub(super) static SERVED: SleepingMutex<u32> = SleepingMutex::new(0);
 
 /// Makes the id of a command listen.
 pub(super) fn listen(command: &Command<'_>, id: CommId, backlog: i32) -> Result<(), Refusal> {

@@ -8,9 +8,8 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Arc, Once};
 
-use parking_lot::Mutex;
 use transom_host::Adapter;
-
+use transom_system::lock::SleepingMutex;
 use transom_system::registry::{CallFault, CallRefusal, Name};
 use transom_system::say_to_a_reader;
 
@@ -76,10 +75,12 @@ pub unsafe extern "C" fn transom_rdma_cm_refused(
     });
 }
 
+/// That device.
+pub(super) static OPENED: SleepingMutex<Option<Arc<Adapter>>> = SleepingMutex::new(None);
+
 /// Opens a device that stays open, as librdmacm's devices do. `transom explain` looks for refusals in the device's slot
 /// in the registry. A new device for each refusal would take the slots of others.
 fn opened_for_good() -> Option<Arc<Adapter>> {
-    static OPENED: Mutex<Option<Arc<Adapter>>> = Mutex::new(None);
     let adapter = adapters::open(0).ok()?;
     // In a forked child, the old value is a copy of its parent's device. Leave that untouched.
     std::mem::forget(OPENED.lock().replace(adapter.clone()));
