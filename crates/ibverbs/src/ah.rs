@@ -160,13 +160,12 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     })
 }
 
-/// The index of the GID that replies to a datagram come from. It is the GID that the datagram was sent to. For a group,
-/// it is one from which the sender can be reached. `None` otherwise: the area does not hold the header of a datagram to
-/// this port.
+/// The index of the GID that replies to a datagram come from. It is the GID that the datagram was sent to. `None` if the
+/// area does not hold the header of a datagram to this port, and for a datagram to a group, as in rdma-core: a group is
+/// in no GID table, so the program must choose the address that it answers from.
 fn answering(route: &Route, addresses: &Addresses) -> Option<usize> {
-    let towards = |gid| addresses.towards(gid).map(|(index, _)| index);
     if is_multicast(&route.destination) {
-        towards(&route.source)
+        None
     } else if ip(&route.destination).is_loopback() {
         // Every loopback address reaches this host.
         addresses.own().map(|(index, _)| index)

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use transom_abi::*;
 use transom_check::ledger::Thing;
 use transom_host::Adapter;
-use transom_host::device::Device;
 use transom_host::events::{CompletionEvent, EventQueue};
 use transom_system::registry::{Holder, Holders};
 
@@ -46,19 +45,24 @@ unsafe impl Send for ChannelUse {}
 unsafe impl Sync for ChannelUse {}
 
 impl ChannelUse {
-    /// Counts a user, a queue of this device. `None` for a null pointer.
+    /// Counts a user, a queue of this context. `None` for a null pointer. `EBADF` for a channel of another context: on
+    /// Linux its descriptor is none of the context's file.
     ///
     /// # Safety
     /// `channel` is null or live.
     pub(crate) unsafe fn of(
         channel: *mut ibv_comp_channel,
-        device: &Arc<Device>,
+        context: &Context,
     ) -> Result<Option<Self>, Wrong> {
         let channel = channel.cast::<Channel>();
         // SAFETY: by the contract of this function.
         let Some(ours) = (unsafe { channel.as_ref() }) else { return Ok(None) };
-        if !Arc::ptr_eq(ours.adapter.device(), device) {
-            return Err(Wrong::OTHER_DEVICE);
+        if !Arc::ptr_eq(ours.adapter.device(), context.device()) {
+            return Err(Wrong::OTHER_DEVICE.answering(libc::EBADF));
+        }
+        // SAFETY: it is open, because a context outlives what is made in it.
+        if !unsafe { context.goes_with(ours.abi.context) } {
+            return Err(Wrong::OTHER_CONTEXT.answering(libc::EBADF));
         }
         ours.users.fetch_add(1, AcqRel);
         Ok(Some(Self(channel)))

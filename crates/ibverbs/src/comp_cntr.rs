@@ -243,8 +243,16 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.filter(|attr| attr.comp_mask == 0);
         let attr = attr.ok_or(libc::EINVAL)?;
+        let counter_abi = counter;
         // SAFETY: as above.
         let (pair, counter) = unsafe { (qp::find(qp)?, find(counter)?) };
+        // SAFETY: live, as just found, and a context outlives its objects.
+        let go_together = unsafe {
+            Context::of((*qp).context).is_none_or(|ours| ours.goes_with((*counter_abi).context))
+        };
+        if !go_together {
+            return Err(Wrong::OTHER_CONTEXT.told(None, "ibv_qp_attach_comp_cntr", 0));
+        }
         let operations = Counted::from_bits(attr.op_mask).ok_or(libc::ENOTSUP)?;
         pair.attach_counter(&counter, operations).map_err(|error| match error {
             AttachError::Invalid => libc::EINVAL,

@@ -27,14 +27,17 @@ pub(crate) struct Context {
     /// The number of objects made in it, plus one while it is open.
     users: AtomicU32,
     open: AtomicU32,
+    /// It was made from another context's `cmd_fd`.
+    imported: bool,
 }
 
 impl Context {
-    /// Makes a context for C. Its `cmd_fd` is `command`, a descriptor that names the device. The caller has set the
-    /// other fields of `abi`.
+    /// Makes a context for C. Its `cmd_fd` is `command`, a descriptor that names the device, and another context's if it
+    /// is imported. The caller has set the other fields of `abi`.
     pub(crate) fn enter(
         adapter: Arc<Adapter>,
         command: OwnedFd,
+        imported: bool,
         mut abi: verbs_context,
     ) -> Result<*mut ibv_context, c_int> {
         let events = adapter.device().async_events();
@@ -52,6 +55,7 @@ impl Context {
             _command: command,
             users: AtomicU32::new(1),
             open: AtomicU32::new(1),
+            imported,
         };
         let ours = Box::leak(Box::new(ours));
         Ok(&raw mut ours.abi.context)
@@ -66,10 +70,32 @@ impl Context {
         if context.is_null() {
             return None;
         }
-        // SAFETY: it is the `context` field of a `Context` made by `Context::enter`.
-        let ours = unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() };
+        // SAFETY: by the contract of this function.
+        let ours = unsafe { Self::at(context) };
         told::about(ours.device());
         (!told::is_barred_from(ours.device())).then_some(ours)
+    }
+
+    /// # Safety
+    /// As [`Context::of`], and it is not null.
+    unsafe fn at<'a>(context: *mut ibv_context) -> &'a Self {
+        // SAFETY: it is the `context` field of a `Context` made by `Context::enter`.
+        unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() }
+    }
+
+    /// Whether an object of another context goes with those of this one. On Linux a command looks up all its objects in
+    /// the file of one context. An imported context shares the file of the one that it was made from. Which one that
+    /// was, its descriptor does not tell. Another device is refused elsewhere.
+    ///
+    /// # Safety
+    /// `other` is null or the context of a live object.
+    pub(crate) unsafe fn goes_with(&self, other: *mut ibv_context) -> bool {
+        if other.is_null() || std::ptr::eq(&raw const self.abi.context, other) {
+            return true;
+        }
+        // SAFETY: a context outlives its objects.
+        let other = unsafe { Self::at(other) };
+        self.imported || other.imported || !Arc::ptr_eq(self.device(), other.device())
     }
 
     /// Our part, to make an object in it. `EIO` if the device is inherited, because its objects belong to the parent

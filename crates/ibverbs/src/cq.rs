@@ -144,7 +144,7 @@ unsafe fn try_create(
     let abi = ibv_cq_ex { context, channel, cqe: cqe as c_int, ..abi };
     let channel_address = channel.addr();
     // SAFETY: by the contract of this function.
-    let channel = unsafe { ChannelUse::of(channel, ours.device()) }?;
+    let channel = unsafe { ChannelUse::of(channel, ours) }?;
     let events = channel.as_ref().map(ChannelUse::events);
     let handle = CQS.reserve();
     let config = CqConfig {

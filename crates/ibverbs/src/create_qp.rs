@@ -86,6 +86,10 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
     let parts = unsafe { parts(init, service, &cap) }?;
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(parts.context) }.ok_or(libc::EINVAL)?;
+    // SAFETY: those of live objects.
+    if !parts.contexts.iter().all(|other| unsafe { context.goes_with(*other) }) {
+        return Err(Wrong::OTHER_CONTEXT);
+    }
     rehearse::may_make()?;
     let batch = wants_batch.then(|| Batch::new(init.qp_type, operations, cap)).transpose()?;
     // Events carry the handle, so reserve it first.
@@ -197,6 +201,8 @@ fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, 
 /// The objects that a queue pair of its type uses.
 struct Parts {
     context: *mut ibv_context,
+    /// Those of the queues, or null.
+    contexts: [*mut ibv_context; 3],
     pd: Option<Arc<ProtectionDomain>>,
     send_cq: Option<Arc<Cq>>,
     receive_cq: Option<Arc<Cq>>,
@@ -221,8 +227,15 @@ unsafe fn parts(
         }
         // SAFETY: by the contract of this function. `find` has checked that it is live.
         let (domain, context) = unsafe { (xrc::find(init.xrcd)?, (*init.xrcd).context) };
-        let receives = QpReceives::Xrc(domain);
-        return Ok(Parts { context, pd: None, send_cq: None, receive_cq: None, receives });
+        let (contexts, receives) = ([std::ptr::null_mut(); 3], QpReceives::Xrc(domain));
+        return Ok(Parts {
+            context,
+            contexts,
+            pd: None,
+            send_cq: None,
+            receive_cq: None,
+            receives,
+        });
     }
     // SAFETY: by the contract of this function.
     let (pd, send_cq) = unsafe { (pd::find(init.pd), cq::find(init.send_cq)) };
@@ -265,9 +278,16 @@ unsafe fn parts(
                 .map_err(|errno| Wrong::unknown("recv_cq", errno, "CR-06"))?,
         ),
     };
+    // SAFETY: null or live, as found above. XRC_SEND may name anything as its queues of receives.
+    let contexts = unsafe {
+        let none = std::ptr::null_mut();
+        let receives = if receive_cq.is_some() { (*init.recv_cq).context } else { none };
+        let shared = if init.srq.is_null() { none } else { (*init.srq).context };
+        [(*init.send_cq).context, receives, shared]
+    };
     // With tag matching, all receives complete to the shared queue's completion queue.
     let receive_cq = tag_matching.map(|matching| matching.cq).or(receive_cq);
-    Ok(Parts { context, pd, send_cq, receive_cq, receives })
+    Ok(Parts { context, contexts, pd, send_cq, receive_cq, receives })
 }
 
 /// Opens by its number the receiving end of an XRC connection that this process has made.
@@ -289,6 +309,9 @@ pub(crate) unsafe extern "C" fn open_qp(
                 return Err(libc::EINVAL);
             }
             let domain = xrc::find(attr.xrcd)?;
+            if !ours.goes_with((*attr.xrcd).context) {
+                return Err(Wrong::OTHER_CONTEXT.told(None, "ibv_open_qp", 0));
+            }
             let pair = ours.adapter.open_xrc_target(attr.qp_num, &domain).ok_or(libc::ENOENT)?;
             let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
             let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };

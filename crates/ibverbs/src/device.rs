@@ -470,7 +470,8 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     })
 }
 
-/// Reads all GID table entries (`ibv_query_gid_table(3)`). Returns their number, or a negative errno.
+/// Reads all GID table entries (`ibv_query_gid_table(3)`). Returns their number, or a negative errno: `EINVAL` if there
+/// is no room for all.
 ///
 /// # Safety
 /// `context` is null or open; `entries` is writable for `max` entries of `size` bytes.
@@ -488,7 +489,10 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         }
         let fill = |addresses: &Addresses| {
             let mut count = 0;
-            for (index, address) in addresses.iter().take(max) {
+            for (index, address) in addresses.iter() {
+                if count == max {
+                    return Err(libc::EINVAL);
+                }
                 // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes. `size` may be
                 // any number, so the write is unaligned.
                 unsafe {
@@ -497,10 +501,10 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
                 count += 1;
             }
             sanitized::has_filled_bytes(entries.cast(), count * size);
-            count as isize
+            Ok(count as isize)
         };
         // SAFETY: by the contract of this verb.
-        unsafe { with_addresses(context, fill) }.ok_or(libc::EINVAL)
+        unsafe { with_addresses(context, fill) }.ok_or(libc::EINVAL)?
     };
     let told = guarded("_ibv_query_gid_table", || told::while_barred(fill_table));
     told.unwrap_or_else(|errno| -(errno as isize))

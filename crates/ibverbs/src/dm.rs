@@ -117,7 +117,12 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -
     pointer_of("ibv_import_dm", || {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { Context::to_make_in(context) }?;
-        let found = DMS.by_handle(handle, |object| object.inner.memory.clone());
+        let found = DMS.by_handle(handle, |object| {
+            // SAFETY: it is live while the table is locked, and a context outlives its objects.
+            let is_there = unsafe { ours.goes_with((*object.abi).context) };
+            is_there.then(|| object.inner.memory.clone())
+        });
+        let found = found.flatten();
         let usable = |memory: &Arc<DeviceMemory>| {
             Arc::ptr_eq(memory.device(), ours.device()) && !memory.is_closed()
         };

@@ -254,12 +254,14 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
         // SAFETY: by the contract of this verb.
         let ours = unsafe { pd::find(pd) }?;
         // SAFETY: a protection domain's context is open.
-        unsafe { Context::to_make_in(ours.context) }?;
+        let context = unsafe { Context::to_make_in(ours.context) }?;
         let found = MRS.by_handle(handle, |object| {
             let (mr, abi) = (object.inner, object.abi);
             // SAFETY: the struct is live while the table is locked, and its fields are written under that lock.
             let (length, lkey, rkey) = unsafe { ((*abi).length, (*abi).lkey, (*abi).rkey) };
-            let ours = Arc::ptr_eq(&mr.device, ours.domain.device());
+            // SAFETY: as above.
+            let is_there = unsafe { context.goes_with((*abi).context) };
+            let ours = is_there && Arc::ptr_eq(&mr.device, ours.domain.device());
             ours.then(|| (length, lkey, rkey, mr.region.clone()))
         });
         let live = found.flatten().filter(|(.., region)| region.lock().is_some());
@@ -399,6 +401,13 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         // SAFETY: by the contract of this verb.
         let (device, context) =
             unsafe { MRS.with(mr, |it| (it.inner.device.clone(), (*mr).context)) }?;
+        // SAFETY: live, as found above, and a context outlives what is made in it.
+        let go_together = new_pd.as_ref().is_none_or(|new| unsafe {
+            Context::of(context).is_none_or(|ours| ours.goes_with(new.context))
+        });
+        if !go_together {
+            return Err(Wrong::OTHER_CONTEXT.told(None, "ibv_rereg_mr", 0));
+        }
         if let Some(checker) = check::on().filter(|_| moves) {
             checker.region_ends(&device, region.key().0);
         }

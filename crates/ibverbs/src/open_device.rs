@@ -78,14 +78,18 @@ fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
     hold_too(&rdma_cm::locks());
     let command = adapter.device().process().command_descriptor();
     let command = command.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
-    enter(adapter, command)
+    enter(adapter, command, false)
 }
 
 /// A context of a device, with the operations of the command that runs this process.
-fn enter(adapter: Arc<Adapter>, command: OwnedFd) -> Result<*mut ibv_context, c_int> {
+fn enter(
+    adapter: Arc<Adapter>,
+    command: OwnedFd,
+    imported: bool,
+) -> Result<*mut ibv_context, c_int> {
     let device = device::listed(adapter.device().options().number);
     let operations = exposure::operations(checked::operations(operations(device)));
-    Context::enter(adapter, command, rehearsed::operations(operations))
+    Context::enter(adapter, command, imported, rehearsed::operations(operations))
 }
 
 /// Makes a context on the device that a duplicate of a `cmd_fd` names. The context owns the descriptor from now on, and
@@ -103,7 +107,7 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
                 rehearse::may_make()?;
                 // SAFETY: as above. The context owns it from now on.
                 let command = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
-                enter(adapter, command)
+                enter(adapter, command, true)
             }
             None if names_a_device(cmd_fd) => Err(libc::EOPNOTSUPP),
             None => Err(libc::EINVAL),

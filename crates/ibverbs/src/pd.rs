@@ -76,7 +76,11 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
         // SAFETY: by the contract of this verb.
         let ours = unsafe { Context::to_make_in(context) }?;
         let found = PDS.by_handle(handle, |object| object.inner.clone());
-        let ours_too = |pd: &Pd| Arc::ptr_eq(pd.domain.device(), ours.device());
+        let ours_too = |pd: &Pd| {
+            // SAFETY: a context outlives its domains.
+            let is_there = unsafe { ours.goes_with(pd.context) };
+            is_there && Arc::ptr_eq(pd.domain.device(), ours.device())
+        };
         let usable = |pd: &Pd| ours_too(pd) && !pd.domain.is_closed();
         match found.filter(usable) {
             Some(pd) => Ok(enter(context, ours, pd.domain, true)),

@@ -7,6 +7,7 @@ use crate::create_qp;
 use crate::entry::pointer_of;
 use crate::qp::{self, Qp};
 use crate::wrong::Wrong;
+use crate::xrc;
 
 /// Creates a queue pair in RESET (`ibv_create_qp_ex(3)`). If the program asks for it, the queue pair has a batch in
 /// which to build send work requests.
@@ -22,8 +23,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
         // SAFETY: as above.
         unsafe {
-            let _ = Context::of(context);
+            let ours = Context::of(context);
             check_extensions(context, init)
+                .and_then(|()| check_xrc_domain(ours, init))
                 .map_err(|wrong| wrong.told(None, "ibv_create_qp_ex", 0))?;
             create_qp::create("ibv_create_qp_ex", init)
         }
@@ -72,6 +74,24 @@ fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Re
         Some(pd) if pd.context == context => Ok(()),
         _ => Err(Wrong::unknown("pd", libc::EINVAL, "PD-08")),
     }
+}
+
+/// The receiving end of XRC has the context of its domain, so that must be the verb's.
+///
+/// # Safety
+/// `init` is valid.
+unsafe fn check_xrc_domain(
+    ours: Option<&Context>,
+    init: &ibv_qp_init_attr_ex,
+) -> Result<(), Wrong> {
+    let takes = init.qp_type == IBV_QPT_XRC_RECV && init.comp_mask & IBV_QP_INIT_ATTR_XRCD != 0;
+    // SAFETY: by the contract of this function. What is not found is refused later.
+    let is_other = takes
+        && unsafe {
+            xrc::find(init.xrcd).is_ok()
+                && ours.is_some_and(|ours| !ours.goes_with((*init.xrcd).context))
+        };
+    if is_other { Err(Wrong::OTHER_CONTEXT) } else { Ok(()) }
 }
 
 /// The extended form of a queue pair. Null if it was not created to build requests.

@@ -11,6 +11,7 @@ use transom_host::objects::{DmaBuf, DmaBufError, MemoryRegion};
 use transom_rehearse::Feature;
 use transom_system::memory::page_size;
 
+use crate::context::Context;
 use crate::entry::pointer_of;
 use crate::mr::{enter, parse_access};
 use crate::wrong::Wrong;
@@ -55,6 +56,13 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
             let right = access.contains(Access::ZERO_BASED) && allowed.contains(access);
             if !right || !Arc::ptr_eq(memory.device(), found.domain.device()) {
                 return Err(libc::EINVAL);
+            }
+            // SAFETY: live, as found above, and a context outlives its objects.
+            let go_together = unsafe {
+                Context::of(found.context).is_none_or(|ours| ours.goes_with((*dm).context))
+            };
+            if !go_together {
+                return Err(Wrong::OTHER_CONTEXT.told(None, "ibv_reg_dm_mr", 0));
             }
             rehearse::may_make()?;
             let length = length as u64;

@@ -71,7 +71,7 @@ pub unsafe extern "C" fn ibv_create_srq(
             ..ibv_srq_init_attr_ex::default()
         };
         // SAFETY: as above.
-        let created = unsafe { create("ibv_create_srq", &mut extended) };
+        let created = unsafe { create("ibv_create_srq", std::ptr::null_mut(), &mut extended) };
         init.attr = extended.attr;
         sanitized::has_filled(&raw const init.attr);
         created
@@ -81,16 +81,16 @@ pub unsafe extern "C" fn ibv_create_srq(
 /// Makes a shared receive queue of any type.
 ///
 /// # Safety
-/// `_context` is open; `init` is null or valid.
+/// `context` is open; `init` is null or valid.
 pub(crate) unsafe extern "C" fn create_srq_ex(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
     pointer_of("ibv_create_srq_ex", || {
         // SAFETY: by the contract of this verb.
         let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
         // SAFETY: as above.
-        unsafe { create("ibv_create_srq_ex", init) }
+        unsafe { create("ibv_create_srq_ex", context, init) }
     })
 }
 
@@ -103,15 +103,18 @@ fn check_count(field: &'static str, asked: u32, limit: u32) -> Result<(), Wrong>
     }
 }
 
+/// Makes a queue in the domain's context, which must be this one if it is not null.
+///
 /// # Safety
-/// The objects in `init` are null or readable.
+/// The objects in `init` are null or readable, and the context is null or open.
 unsafe fn create(
     verb: &'static str,
+    of: *mut ibv_context,
     init: &mut ibv_srq_init_attr_ex,
 ) -> Result<*mut ibv_srq, c_int> {
     // SAFETY: by the contract of this function.
     unsafe {
-        try_create(init).map_err(|wrong| {
+        try_create(of, init).map_err(|wrong| {
             // The fault may come before the domain is looked up. Look it up here, because the refusal is noted at its
             // device.
             let given = init.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0;
@@ -123,7 +126,10 @@ unsafe fn create(
 
 /// # Safety
 /// As [`create`].
-unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wrong> {
+unsafe fn try_create(
+    of: *mut ibv_context,
+    init: &mut ibv_srq_init_attr_ex,
+) -> Result<*mut ibv_srq, Wrong> {
     profile::needs(Feature::SharedReceives)?;
     let given = |bit| init.comp_mask & bit != 0;
     if init.comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED || !given(IBV_SRQ_INIT_ATTR_PD) {
@@ -176,6 +182,16 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
     }
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
+    let null = std::ptr::null_mut();
+    // SAFETY: those of live objects, as found above.
+    let go_together = unsafe {
+        let cq = if kind == IBV_SRQT_BASIC { null } else { (*init.cq).context };
+        let xrcd = if kind == IBV_SRQT_XRC { (*init.xrcd).context } else { null };
+        [of, cq, xrcd].into_iter().all(|other| context.goes_with(other))
+    };
+    if !go_together {
+        return Err(Wrong::OTHER_CONTEXT);
+    }
     rehearse::may_make()?;
     let ibv_srq_attr { mut max_wr, mut max_sge, .. } = init.attr;
     if !rehearse::is_exact() {

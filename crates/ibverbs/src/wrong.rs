@@ -32,6 +32,13 @@ impl Wrong {
     pub(crate) const OTHER_DEVICE: Self =
         Self::because(libc::EINVAL, "it takes objects of one device only", "DEVS-04");
 
+    /// Objects of two contexts do not go together, because each context has handles of its own: `EINVAL`.
+    pub(crate) const OTHER_CONTEXT: Self = Self::because(
+        libc::EINVAL,
+        "it takes objects of one context only, and each ibv_open_device makes another",
+        "DEVS-04",
+    );
+
     /// The field is `value` and may be at most `limit`: `EINVAL`.
     pub(crate) const fn too_much(
         field: &'static str,

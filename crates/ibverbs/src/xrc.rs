@@ -72,7 +72,10 @@ pub(crate) unsafe extern "C" fn open_xrcd(
         let opened = unsafe {
             let ours = Context::to_make_in(context)?;
             let init = init.as_ref().ok_or(libc::EINVAL)?;
-            let told = |wrong: Wrong| wrong.told(Some(ours.device()), "ibv_open_xrcd", 0);
+            let told = |wrong: Wrong| match wrong.into() {
+                libc::EAGAIN => libc::EAGAIN,
+                _ => wrong.told(Some(ours.device()), "ibv_open_xrcd", 0),
+            };
             open(ours, init).inspect(|_| ours.adopt()).map_err(told)
         };
         let xrcd = Xrcd { abi: ibv_xrcd { context }, handle: 0 };
@@ -82,23 +85,14 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 
 fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, Wrong> {
     const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-    let known = libc::O_CREAT | libc::O_EXCL;
     if init.comp_mask != NEEDED {
         const SAID: &str =
             "comp_mask must be IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS: both are needed";
         return Err(Wrong::because(libc::EINVAL, SAID, ""));
     }
-    if init.oflags & !known != 0 {
-        return Err(Wrong::invalid("oflags", (init.oflags & !known) as u32 as u64, ""));
-    }
+    // Other flags mean nothing, as for Linux.
     let (create, exclusive) = (init.oflags & libc::O_CREAT != 0, init.oflags & libc::O_EXCL != 0);
     let file = match init.fd {
-        // A private domain can only be created.
-        -1 if !create => {
-            const SAID: &str =
-                "fd is -1 and oflags have no O_CREAT: a domain without a file can only be created";
-            return Err(Wrong::because(libc::EINVAL, SAID, ""));
-        }
         -1 => None,
         fd if fd < 0 => return Err(Wrong::unknown("fd", libc::EBADF, "")),
         fd => {
@@ -108,11 +102,10 @@ fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, 
         }
     };
     XrcDomain::open(&context.adapter, file, create, exclusive).map_err(|error| match error {
-        XrcOpenError::Absent => {
-            Wrong::because(libc::ENOENT, "the file has no domain, and oflags have no O_CREAT", "")
-        }
+        // A program may wait in a loop until another has created it.
+        XrcOpenError::Absent => libc::EAGAIN.into(),
         XrcOpenError::Present => {
-            Wrong::because(libc::EEXIST, "the file has a domain, and oflags have O_EXCL", "")
+            Wrong::because(libc::EINVAL, "the file has a domain, and oflags have O_EXCL", "")
         }
     })
 }

@@ -134,8 +134,8 @@ impl ReceivedDatagram {
     /// not carry the sender's key. Usually all peers use the same key.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the header was overwritten meanwhile, ENOMEM if the device has no
-    /// more address handles.
+    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the header was overwritten meanwhile or the datagram was sent to a
+    /// multicast group, ENOMEM if the device has no more address handles.
     pub fn sender(&self, queue_pair: &QueuePair<Datagram>, qkey: u32) -> Result<Destination> {
         let source = self.source();
         let mut wc = ibv_wc {

@@ -82,7 +82,7 @@ impl XrcDomain {
         let mut domains = adapter.xrc_domains.by_file.lock();
         domains.retain(|_, domain| domain.strong_count() > 0);
         match domains.get(&file).and_then(Weak::upgrade) {
-            Some(_) if create && exclusive => Err(XrcOpenError::Present),
+            Some(_) if exclusive => Err(XrcOpenError::Present),
             Some(domain) => {
                 domain.opened.fetch_add(1, AcqRel);
                 Ok(domain)

@@ -51,6 +51,51 @@ fn a_new_queue_pair_is_as_it_was_asked_for() {
     }
 }
 
+/// Each context has handles of its own on Linux, so objects of two of one device do not go together. Those of a context
+/// that was imported go with those of the one that it was made from.
+/// Rules: DEVS-04
+#[test]
+fn objects_of_two_contexts_do_not_go_together() {
+    let (one, other) = ends(Link::Loopback, Default::default());
+    let channel = channel(other.context);
+    let refused = |init: ibv_qp_init_attr| {
+        let mut init = init;
+        assert_eq!(try_qp(one.pd, &mut init), Err(libc::EINVAL));
+    };
+    let shared = srq(other.pd, 4);
+    refused(ibv_qp_init_attr { send_cq: other.cq, ..one.init(IBV_QPT_RC) });
+    refused(ibv_qp_init_attr { recv_cq: other.cq, ..one.init(IBV_QPT_UD) });
+    refused(ibv_qp_init_attr { srq: shared, ..one.init(IBV_QPT_RC) });
+    assert_eq!(try_cq(one.context, 4, channel), Err(libc::EBADF));
+    let at = |end: &End, pd, domain, cq| try_srq_ex(end.context, &xrc_srq_init(pd, domain, cq));
+    let domains = [&one, &other].map(|end| xrcd(end.context));
+    assert_eq!(at(&one, one.pd, domains[1], one.cq), Err(libc::EINVAL));
+    assert_eq!(at(&one, one.pd, domains[0], other.cq), Err(libc::EINVAL));
+    assert_eq!(at(&other, one.pd, domains[0], one.cq), Err(libc::EINVAL));
+    assert_eq!(try_xrc_target(one.context, domains[1]).map(drop), Err(libc::EINVAL));
+    let target = xrc_target(other.context, domains[1]);
+    let named = number(target);
+    assert_eq!(try_open_qp(one.context, domains[1], named).map(drop), Err(libc::EINVAL));
+    let (memory, dm) = (Buffer::new(4096), alloc_dm(other.context, 64));
+    let mr = one.reg(&memory, ALL);
+    let moved = Change { pd: Some(other.pd), ..Change::default() };
+    assert_eq!(rereg(mr, moved).map_err(|(_, errno)| errno), Err(libc::EINVAL));
+    let zero_based = IBV_ACCESS_ZERO_BASED;
+    assert_eq!(try_reg_dm(one.pd, dm, 0, 64, zero_based).map(drop), Err(libc::EINVAL));
+    // A handle of one means nothing in the other.
+    // SAFETY: a live domain.
+    let handle = unsafe { (*other.pd).handle };
+    assert_eq!(import_pd(one.context, handle), Err(libc::ENOENT));
+
+    let imported = import_context(other.context);
+    let cq = try_cq(imported, 4, channel).expect("a queue");
+    let mut init = ibv_qp_init_attr { send_cq: cq, ..other.init(IBV_QPT_RC) };
+    let qp = try_qp(other.pd, &mut init).expect("a queue pair");
+    assert_eq!((destroy_qp(qp), destroy_qp(target), destroy_cq(cq)), (0, 0, 0));
+    // SAFETY: nothing of it is left.
+    assert_eq!(unsafe { ibv_close_device(imported) }, 0);
+}
+
 /// What comes back is at least what was asked for, a query says the same, and the room is there.
 /// Rules: CR-02
 #[test]

@@ -124,7 +124,8 @@ on_each_link! {
         }
     }
 
-    /// A member can answer the sender of a datagram to a group.
+    /// A member can answer the sender of a datagram to a group, by an address that it makes itself: a group's is no GID
+    /// of the port, from which a verb could answer.
     /// Rules: UD-07
     fn a_datagram_to_a_group_can_be_answered(link: Link) {
         let mut both = DatagramPair::new(link);
@@ -138,7 +139,13 @@ on_each_link! {
         let area = both.far.addr() as *mut ibv_grh;
         // SAFETY: a live domain, and the receive's first bytes.
         let back = unsafe { ibv_create_ah_from_wc(b.pd, &mut wc, area, 1) };
-        assert!(!back.is_null(), "{}", errno());
+        assert_eq!((back.is_null(), errno()), (true, libc::EINVAL));
+        let mut attr = ibv_ah_attr::default();
+        // SAFETY: an open context, and the receive's first bytes.
+        let filled = unsafe { ibv_init_ah_from_wc(b.context, 1, &mut wc, area, &mut attr) };
+        assert_eq!((filled, errno(), attr.is_global), (-1, libc::EINVAL, 0));
+        let sender: [u8; 16] = both.far.read(8, 16).try_into().expect("16 bytes");
+        let back = ah(b.pd, &to_gid(sender));
         let own = a.reg(&both.near, ALL);
         recv(both.pair.qa, 5, &mut [sge(both.near.addr(), 64, own)]);
         post(far, &mut addressed(wr(IBV_WR_SEND), back, wc.src_qp, QKEY));
