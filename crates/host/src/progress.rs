@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::*;
 use transom_device::execution::{PlainSend, Reply, Request};
 use transom_device::queue::Completion;
 use transom_net::faults::IncidentKind;
-use transom_net::{Answer, Arrival, Arrived, MessageData, Peer, Reception, Replying, Wire};
+use transom_net::{Answer, Arrival, Arrived, Extent, MessageData, Peer, Reception, Replying, Wire};
 use transom_system::segment::Wakeup;
 use transom_system::{clock, say};
 
@@ -40,6 +40,17 @@ enum Worker {
 }
 
 impl Worker {
+    /// How much it takes from each peer. A poll never waits for one that goes on sending, nor do the wire and the
+    /// deadlines that the background thread serves.
+    fn extent(self) -> Extent {
+        match self {
+            Self::Poll => Extent::Few,
+            Self::Beside => Extent::ManyIfFree,
+            Self::Instead => Extent::Many,
+            Self::All => Extent::Present,
+        }
+    }
+
     /// Whether acknowledgements of the packets that arrive now may be delayed.
     fn may_delay(self) -> bool {
         matches!(self, Self::Poll | Self::Beside)
@@ -59,7 +70,7 @@ impl Driver for Threads {
         let dispatch = Dispatch { adapter };
         dispatch.take_all_packets();
         if let Some(peer) = from {
-            dispatch.take_from(peer);
+            dispatch.take_from(peer, Extent::Present);
         }
     }
 }
@@ -133,9 +144,10 @@ impl<'a> Dispatch<'a> {
         if self.device().process().is_inherited() {
             return self.end_lost_peers();
         }
-        let told = self.take_inboxes();
+        let extent = worker.extent();
+        let told = self.take_inboxes(extent);
         let senders = self.device().peers.watched.senders();
-        senders.iter().for_each(|peer| self.take_from(peer));
+        senders.iter().for_each(|peer| self.take_from(peer, extent));
         if let Some(wire) = self.device().port().wire() {
             if told || !senders.is_empty() {
                 wire.expect_little();
@@ -155,13 +167,13 @@ impl<'a> Dispatch<'a> {
 
     /// Takes messages from peers on this host. Returns whether peers have signalled.
     #[inline]
-    fn take_inboxes(self) -> bool {
+    fn take_inboxes(self, extent: Extent) -> bool {
         let mut told = false;
         let header = self.device().process().segment().header();
         for word in 0..header.inbox.len() {
             let bits = header.take_told(word);
             if bits != 0 {
-                self.take_inbox(word, bits);
+                self.take_inbox(word, bits, extent);
                 told = true;
             }
         }
@@ -169,9 +181,10 @@ impl<'a> Dispatch<'a> {
     }
 
     /// Makes peers signal everything they send again, and takes messages they sent without a signal.
-    fn end_watching(self) {
+    fn end_watching(self, extent: Extent) {
         let polls = self.device().work.polling.in_vain();
-        self.device().peers.watched.end(polls).iter().for_each(|peer| self.take_from(peer));
+        let watched = self.device().peers.watched.end(polls);
+        watched.iter().for_each(|peer| self.take_from(peer, extent));
     }
 
     /// Whether peers have sent something that is not taken yet: just now, or while they were out of reach.
@@ -260,13 +273,13 @@ impl<'a> Dispatch<'a> {
     }
 
     #[cold]
-    fn take_inbox(self, word: usize, mut bits: u64) {
+    fn take_inbox(self, word: usize, mut bits: u64, extent: Extent) {
         while bits != 0 {
             let slot = (word * 64) as u32 + bits.trailing_zeros();
             bits &= bits - 1;
             // First handle the rest of a process that has ended or made way for another.
             if let Some(peer) = self.device().peers.attached(slot as u8) {
-                self.take_from(&peer);
+                self.take_from(&peer, extent);
                 if !peer.is_gone() {
                     if peer.has_ended_targets() {
                         let mut deferred = Deferred::default();
@@ -282,34 +295,36 @@ impl<'a> Dispatch<'a> {
                 }
             }
             match self.device().reach(slot as u8) {
-                Ok(Some(peer)) => self.take_from(&peer),
+                Ok(Some(peer)) => self.take_from(&peer, extent),
                 Ok(None) => {}
                 // Its messages wait until it can be reached.
                 Err(_) => {
                     self.device().peer(slot as u8);
-                    self.device().process().segment().header().inbox[word]
-                        .fetch_or(1 << (slot % 64), SeqCst);
+                    self.device().process().segment().header().note(slot as usize);
                 }
             }
         }
     }
 
     /// Takes messages from a peer, and goes on with work that waited for it.
-    fn take_from(self, peer: &Arc<Peer>) {
+    fn take_from(self, peer: &Arc<Peer>, extent: Extent) {
         let departed = peer.segment.header().departed.load(Acquire) == 1;
-        if !self.drain_peer(peer) {
+        let Some(all) = self.drain_peer(peer, extent) else {
             peer.set_gone();
             return self.lose_peer(peer);
-        }
+        };
         if departed {
             return self.lose_peer(peer);
+        }
+        if !all {
+            self.device().work.leave(peer);
         }
         self.advance_stalled(peer);
     }
 
-    /// Takes messages from a peer. False if they are malformed.
-    fn drain_peer(self, peer: &Arc<Peer>) -> bool {
-        let taken = peer.receive(self.device().process(), |arrived, replying| {
+    /// Takes messages from a peer. False if some may be left, `None` if they are malformed.
+    fn drain_peer(self, peer: &Arc<Peer>, extent: Extent) -> Option<bool> {
+        let taken = peer.receive(self.device().process(), extent, |arrived, replying| {
             let Arrived { what, mut data } = arrived;
             match what {
                 Arrival::Send(send) => {
@@ -329,7 +344,7 @@ impl<'a> Dispatch<'a> {
                 peer.memory.pid
             ));
         }
-        taken.is_ok()
+        taken.ok()
     }
 
     /// Receives a plain SEND. False if it has to be taken like any other request.
@@ -405,7 +420,7 @@ impl<'a> Dispatch<'a> {
     /// A peer has ended. Messages that it sent before still count; the rest of the traffic with it is lost.
     fn lose_peer(self, peer: &Arc<Peer>) {
         if !peer.is_gone() {
-            self.drain_peer(peer);
+            self.drain_peer(peer, Extent::Present);
         }
         if peer.life().has_ended() {
             // If it was killed, nobody else may have its counters.
@@ -443,7 +458,7 @@ impl<'a> Dispatch<'a> {
         while let Some(peer) = self.device().work.take_lost() {
             // Messages to an inherited device are for its parent.
             if !self.device().process().is_inherited() {
-                self.drain_peer(&peer);
+                self.drain_peer(&peer, Extent::Present);
                 self.end_what_was_under_way(&peer);
             }
         }
@@ -453,9 +468,10 @@ impl<'a> Dispatch<'a> {
     fn arm(self, wakeup: Wakeup) {
         self.device().process().segment().header().arm(wakeup);
         // Messages sent before they saw that brought no wake-up.
-        self.end_watching();
-        self.take_inboxes();
+        self.end_watching(Extent::Many);
+        self.take_inboxes(Extent::Many);
         self.end_lost_peers();
+        self.device().work.wake_for_left();
     }
 
     /// The program is about to sleep until it is told. Makes new messages wake the thread.
@@ -465,11 +481,12 @@ impl<'a> Dispatch<'a> {
         }
         self.device().process().segment().header().arm(Wakeup::Pipe);
         self.device().work.polling.expect_sleep();
-        self.end_watching();
+        self.end_watching(Extent::Many);
         if self.device().port().wire().is_some() && self.device().work.polling.needs_wake() {
             self.device().process().wake();
         }
         self.progress_now();
+        self.device().work.wake_for_left();
     }
 }
 

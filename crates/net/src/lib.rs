@@ -40,7 +40,7 @@ pub mod wire;
 pub use copy::{Gather, RingBytes, Scatter, Where};
 pub use device_port::{DevicePort, PortOptions};
 pub use message::{Answer, Arrival};
-pub use peer::{Arrived, MessageData, Peer, Reach, RecordData, Replying};
+pub use peer::{Arrived, Extent, MessageData, Peer, Reach, RecordData, Replying};
 pub use peers::{OutOfReach, Peers};
 pub use ring::MAX_PAYLOAD;
 pub use sender_buffer::{MAX_COPIED, Reference, SenderBuffer};

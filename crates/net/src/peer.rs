@@ -18,7 +18,7 @@ use super::ring::{self, Consumer, Producer};
 use super::stalled::Stalled;
 
 use receiving::Arrivals;
-pub use receiving::{Arrived, MessageData, Replying};
+pub use receiving::{Arrived, Extent, MessageData, Replying};
 pub use sending::RecordData;
 use sending::Requests;
 

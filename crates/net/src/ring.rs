@@ -213,6 +213,11 @@ impl Consumer {
         Self { head: 0 }
     }
 
+    /// How many bytes of the ring it has been through.
+    pub(crate) fn position(&self) -> u64 {
+        self.head
+    }
+
     /// The next record. The other process's words are read once and checked against the ring, whatever it writes
     /// meanwhile: a record lies within the ring, and behind a filler the ring begins again. `Err` means that the words
     /// were malformed.

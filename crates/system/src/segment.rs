@@ -126,7 +126,7 @@ impl Header {
     /// stopped or killed in here.
     #[inline]
     pub fn tell(&self, slot: usize, wake: impl FnOnce(Wakeup)) {
-        self.inbox[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
+        self.note(slot);
         let armed = self.armed.load(SeqCst);
         if armed & WAKEUP != 0 {
             wake(match armed & WAKEUP == Wakeup::Sleeper as u64 {
@@ -136,6 +136,12 @@ impl Header {
             // Each time that it asks it writes another value. So this does not take back what it asked meanwhile.
             let _ = self.armed.compare_exchange(armed, armed & !WAKEUP, SeqCst, Relaxed);
         }
+    }
+
+    /// Notes that the process in `slot` has something for this one.
+    #[inline]
+    pub fn note(&self, slot: usize) {
+        self.inbox[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
     }
 
     /// Takes a word out of `inbox`. After [`Header::arm`], either this sees the new message, or its sender sees that it

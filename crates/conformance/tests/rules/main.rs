@@ -206,6 +206,7 @@ mod processes {
     mod atomics_in_turn;
     mod descriptors;
     mod deserted;
+    mod endless;
     mod first_thread;
     mod forbidden_copy;
     mod fork;

@@ -7,6 +7,7 @@ use transom_net::management::ManagementDatagram;
 use transom_net::udp::{Obstacle, Undelivered};
 use transom_net::{Path, Receiver};
 use transom_system::addresses::ip;
+use transom_system::clock;
 use transom_system::registry::{Counters, Dropped};
 use transom_wire::Psn;
 use transom_wire::cm::{GSI_QKEY, GSI_QPN, MAD_BYTES};
@@ -59,8 +60,12 @@ impl Dispatch<'_> {
             Obstacle::NoProcess => from.slot() == peer.slot(),
             Obstacle::NoWay(_) | Obstacle::TooLong(_) => false,
         };
+        // Anybody can send reports. Those that count come again.
+        if !is_over(peer) || !self.device().work.reports.allows(clock::steady()) {
+            return;
+        }
         let all = self.adapter.queue_pairs.all();
-        if is_over(peer) && all.iter().any(|qp| qp.waits_for_answer(it.destination, peer, psn)) {
+        if all.iter().any(|qp| qp.waits_for_answer(it.destination, peer, psn)) {
             all.iter().for_each(|qp| qp.on_nobody_there(it.destination, is_over));
         }
     }

@@ -7,7 +7,7 @@ use transom_device::execution::{CopyError, PlainSend, Reply, Request, Source};
 use transom_device::protection::Grant;
 use transom_system::ThisProcess;
 use transom_system::memory::Copier;
-use transom_system::segment::{RingKind, Segment};
+use transom_system::segment::{RING_BYTES, RingKind, Segment};
 
 use super::Peer;
 use crate::message::{
@@ -21,6 +21,34 @@ pub(super) struct Arrivals {
     pub(super) requests: Consumer,
     pub(super) replies: Consumer,
     pub(super) answers: Producer,
+}
+
+/// How much is taken from a peer at a time. It goes on sending meanwhile, and has the right to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Few records, and none if another thread takes some: for a thread that has to return soon.
+    Few,
+    /// Many records, and none if another thread takes some.
+    ManyIfFree,
+    /// Many records. Waits for a thread that takes some.
+    Many,
+    /// Everything that is there already. Waits for a thread that takes some.
+    Present,
+}
+
+impl Extent {
+    /// How many records it is.
+    fn records(self) -> u32 {
+        match self {
+            Self::Few => 64,
+            Self::ManyIfFree | Self::Many => 1024,
+            Self::Present => u32::MAX,
+        }
+    }
+
+    fn waits(self) -> bool {
+        matches!(self, Self::Many | Self::Present)
+    }
 }
 
 /// A record in place, with its data.
@@ -56,15 +84,20 @@ impl Source for MessageData<'_> {
 }
 
 impl Peer {
-    /// Takes everything that has arrived, in the order in which the peer sent it, as far as the order can matter. Hands
-    /// it to `take`; a request may return a reply. Only one thread may do this at a time.
+    /// Takes what has arrived, in the order in which the peer sent it, as far as the order can matter. Hands it to
+    /// `take`; a request may return a reply. Only one thread does this at a time. False if something may be left.
     pub fn receive(
         &self,
         this: &ThisProcess,
+        extent: Extent,
         mut take: impl FnMut(Arrived<'_>, &mut Replying<'_>),
-    ) -> Result<(), Garbled> {
+    ) -> Result<bool, Garbled> {
         let (own, copier) = (this.segment(), this.copier());
-        let mut arrivals = self.rings.arrivals.lock();
+        let mut arrivals = match self.rings.arrivals.try_lock() {
+            Some(arrivals) => arrivals,
+            None if extent.waits() => self.rings.arrivals.lock(),
+            None => return Ok(false),
+        };
         let Arrivals { requests, replies, answers } = &mut *arrivals;
         let mut replying = Replying { peer: self, own, copier, answers, told: false };
         let mut made_room = false;
@@ -105,22 +138,40 @@ impl Peer {
             made_room |= consumer.release(positions, record);
             Ok(())
         };
-        loop {
+        let mut records = extent.records();
+        // What is in a ring at one time is gone after so many bytes.
+        let is_round =
+            |ring: &Consumer, start| ring.position().wrapping_sub(start) >= RING_BYTES as u64;
+        let first_request = requests.position();
+        let all = 'records: loop {
             let request = next(RingKind::Requests, requests)?;
             // Take the peer's earlier answers before this record. A program that gets an answer to its message relies
             // on that message having completed.
-            while let Some(reply) = next(RingKind::Replies, replies)? {
+            let first_reply = replies.position();
+            let all_replies = loop {
+                let Some(reply) = next(RingKind::Replies, replies)? else { break true };
+                if is_round(replies, first_reply) {
+                    break false;
+                }
+                if records == 0 {
+                    break 'records false;
+                }
+                records -= 1;
                 hand_out(RingKind::Replies, replies, &reply)?;
+            };
+            let Some(request) = request else { break all_replies };
+            if records == 0 || is_round(requests, first_request) {
+                break false;
             }
-            let Some(request) = request else { break };
+            records -= 1;
             hand_out(RingKind::Requests, requests, &request)?;
-        }
+        };
         match (made_room, replying.told) {
             (true, _) => self.notify(),
             (false, true) => self.notify_of_record(own),
             (false, false) => {}
         }
-        Ok(())
+        Ok(all)
     }
 }
 
@@ -188,5 +239,81 @@ impl Replying<'_> {
         };
         publish(make(&mut sink, &publish));
         self.told |= answered.get();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use transom_device::qp::QpNumber;
+    use transom_system::registry::Registry;
+    use transom_wire::Psn;
+
+    use super::*;
+    use crate::message::PLAIN_SEND_WORDS;
+    use crate::ring::record_bytes;
+
+    fn process() -> ThisProcess {
+        let registry = Registry::open().expect("a registry");
+        let segment = Segment::create().expect("a segment");
+        let claim = registry.claim(segment.descriptor(), 0).expect("a slot");
+        ThisProcess::new(claim, segment, Copier::Kernel)
+    }
+
+    fn peer(of: &ThisProcess, other: &ThisProcess) -> Peer {
+        let there = of.registry().process(other.announcer().slot).expect("it is there");
+        Peer::attach(of, &there).expect("it can be attached to")
+    }
+
+    /// A poll never waits for a peer, and the thread that serves the wire and the deadlines gets back to them.
+    #[test]
+    fn a_peer_that_goes_on_sending_is_left_for_later() {
+        let (near, far) = (process(), process());
+        let (to_far, to_near) = (peer(&near, &far), peer(&far, &near));
+        let number = |of: &ThisProcess| QpNumber::new(of.announcer().slot, 1);
+        let (to, from) = (number(&near), number(&far));
+        let send =
+            PlainSend { to, from, message: Psn::new(0), attempt: 0, length: 8, solicited: false };
+        let send = || {
+            let sent = to_near.send_at_once(far.segment(), &send, |to| {
+                far.copier().copy(to, [0; 8][..].into(), 8).is_ok()
+            });
+            assert!(sent, "there is room");
+        };
+        let record = record_bytes(PLAIN_SEND_WORDS, 8);
+        for (extent, most) in [
+            (Extent::Few, 64),
+            (Extent::ManyIfFree, 1024),
+            (Extent::Many, 1024),
+            (Extent::Present, RING_BYTES as u64 / record),
+        ] {
+            let mut taken = 0;
+            send();
+            let mut take = |goes_on: bool, extent| {
+                to_far.receive(&near, extent, |arrived, replying| {
+                    let Arrival::Send(send_of_peer) = &arrived.what else { panic!("a SEND") };
+                    assert!(replying.acknowledge(send_of_peer, |answer| {
+                        answer();
+                        true
+                    }));
+                    taken += 1;
+                    if goes_on {
+                        // It has its answer, and sends once more.
+                        let all = to_near.receive(&far, Extent::Present, |_, _| {});
+                        assert!(all.expect("it is well-formed"));
+                        assert!(taken <= most, "{extent:?}");
+                        send();
+                        // Another thread has nothing to wait for.
+                        let other = |extent| to_far.receive(&near, extent, |_, _| panic!());
+                        for extent in [Extent::Few, Extent::ManyIfFree] {
+                            assert!(!other(extent).expect("it is well-formed"));
+                        }
+                    }
+                })
+            };
+            assert!(!take(true, extent).expect("it is well-formed"), "{extent:?}");
+            assert!(take(false, extent).expect("it is well-formed"), "{extent:?}");
+            assert_eq!(taken, most + 1, "{extent:?}");
+            assert!(to_near.receive(&far, Extent::Present, |_, _| {}).expect("it is well-formed"));
+        }
     }
 }
