@@ -143,6 +143,11 @@ impl DevicePort {
         self.process.registry().is_of_another_user(slot)
     }
 
+    /// Whether a slot was just seen not to be another user's.
+    pub fn was_nobodys(&self, slot: u8) -> bool {
+        self.process.registry().was_of_no_other_user(slot)
+    }
+
     /// Checks that this process shares a registry with the one on this host that has the slot. If not, the error is a
     /// system error number, and the program is told why.
     pub fn check_same_registry(&self, slot: u8) -> Result<(), i32> {

@@ -76,6 +76,8 @@ pub struct Port {
     steering: Steering,
     forward: Forward,
     sending: Sending,
+    /// What its socket's buffer holds, in bytes.
+    holds: usize,
     me: Announcer,
     /// The last time that a sender was told that its packet's process has ended.
     told: AtomicU64,
@@ -102,7 +104,8 @@ impl Port {
         let sending = Sending::new().map_err(PortError::new)?;
         let (tenure, told) = (Tenure::default(), AtomicU64::new(0));
         let counters = registry.counters(me.slot);
-        let port = Self { socket, tenure, steering, forward, sending, me, told, counters };
+        let holds = rustix::net::sockopt::socket_recv_buffer_size(&socket).unwrap_or(ROOM);
+        let port = Self { socket, tenure, steering, forward, sending, holds, me, told, counters };
         match port.enter() {
             Ok(()) => {}
             Err(taken) if taken.user().and_then(Host::watch).is_some() => {
@@ -230,7 +233,7 @@ impl Port {
     /// The bytes that fit into the socket's receive buffer, without the kernel's overhead.
     pub fn receive_room(&self) -> usize {
         // The kernel counts its overhead too, and reports twice the requested size.
-        rustix::net::sockopt::socket_recv_buffer_size(&self.socket).unwrap_or_default() / 2
+        self.holds / 2
     }
 
     /// Counts of dropped datagrams, and of those that took a detour.

@@ -13,7 +13,7 @@ use super::socket::{self, retry};
 const BATCH: usize = 8;
 
 /// Room for the longest burst, which is more than the longest datagram, and for the head of one that was handed on.
-const ROOM: usize = (64 << 10) + 64;
+pub(super) const ROOM: usize = (64 << 10) + 64;
 
 /// Datagrams from one sender to one process that came one after the other.
 ///

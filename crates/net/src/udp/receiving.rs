@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::*;
 use transom_system::clock;
 use transom_system::registry::{Counters, Dropped};
 
+use super::arrivals::ROOM;
 use super::guest::{self, Door};
 use super::undelivered::Notice;
 use super::{Arrivals, Datagrams, Port, steering};
@@ -14,6 +15,14 @@ use super::{Arrivals, Datagrams, Port, steering};
 /// The shortest time between two notices to senders that nobody is there, in nanoseconds. Packets for a process that
 /// has ended must not keep this one busy.
 const SELDOM: u64 = 1_000_000;
+
+/// Bytes that each burst takes in a socket's buffer beside its data, at least.
+const OVERHEAD: usize = 512;
+
+/// What a burst takes there, at least.
+fn cost(burst: Option<Datagrams<'_>>) -> usize {
+    OVERHEAD + burst.map_or(0, |it| it.bytes.len())
+}
 
 /// The recipient of a datagram, by its destination QP.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,8 +37,8 @@ enum Recipient {
 }
 
 impl Port {
-    /// Takes the datagrams that have arrived for this process, about `limit` bursts at most. Returns the number of
-    /// bursts.
+    /// Takes the datagrams that have arrived for this process, about `limit` bursts at most, and no more than were there
+    /// at once: others go on sending. Returns the number of bursts.
     pub fn receive(
         &self,
         arrivals: &mut Arrivals,
@@ -42,9 +51,10 @@ impl Port {
         if let Some(door) = self.tenure.door() {
             return Ok(handed + self.receive_as_guest(door, arrivals, limit, &mut handler));
         }
-        let mut bursts = 0;
-        while bursts < limit {
+        let (mut bursts, mut bytes) = (0, 0);
+        while bursts < limit && self.held_more_than(bytes) {
             let taken = arrivals.receive(&self.socket, limit - bursts, |datagrams, lost| {
+                bytes += cost(datagrams);
                 if let Some(lost) = lost {
                     self.counters.set_overflow(lost);
                 }
@@ -61,6 +71,12 @@ impl Port {
         Ok(handed + bursts)
     }
 
+    /// Whether a socket may have held more than so many bytes.
+    fn held_more_than(&self, bytes: usize) -> bool {
+        // The kernel looks for room before it adds the last burst.
+        bytes <= self.holds + ROOM
+    }
+
     /// Takes the datagrams that other processes have handed on. It costs nothing if there are none.
     fn receive_handed(
         &self,
@@ -69,8 +85,14 @@ impl Port {
         handler: &mut impl FnMut(Datagrams<'_>),
     ) -> usize {
         let Some(handed) = self.forward.count(&self.steering) else { return 0 };
+        let mut bytes = 0;
         for bursts in 0..limit {
-            match self.forward.receive(arrivals.room()) {
+            if !self.held_more_than(bytes) {
+                return bursts;
+            }
+            let datagrams = self.forward.receive(arrivals.room());
+            bytes += cost(datagrams.flatten());
+            match datagrams {
                 Some(Some(datagrams))
                     if matches!(
                         self.recipient(datagrams.to, datagrams.bytes),
@@ -99,8 +121,14 @@ impl Port {
         limit: usize,
         handler: &mut impl FnMut(Datagrams<'_>),
     ) -> usize {
+        let mut bytes = 0;
         for bursts in 0..limit {
-            match door.receive(arrivals.room()) {
+            if !self.held_more_than(bytes) {
+                return bursts;
+            }
+            let datagrams = door.receive(arrivals.room());
+            bytes += cost(datagrams.flatten());
+            match datagrams {
                 Some(Some(datagrams))
                     if self.recipient(datagrams.to, datagrams.bytes) == Recipient::Me =>
                 {
@@ -194,7 +222,9 @@ impl Port {
     /// Hands datagrams on to the process of another user that has the slot. Anybody can open a door; without the slot
     /// nothing goes there.
     pub fn hand_to_guest(&self, slot: u8, datagrams: &Datagrams<'_>) -> bool {
-        let is_guests = || self.steering.registry().is_of_another_user(slot);
+        let registry = self.steering.registry();
+        let is_guests =
+            || !registry.was_of_no_other_user(slot) && registry.is_of_another_user(slot);
         !self.tenure.is_guest()
             && is_guests()
             && guest::send(&self.forward, slot, datagrams).is_ok()

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as SocketAddrUnix, UnixDatagram, UnixListener};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -320,6 +321,59 @@ fn what_the_socket_has_no_room_for_is_counted() {
         here.there_and_back(&way, &bytes, 1052);
         let lost = here.port.counters().dropped(Dropped::Overflow);
         assert!(lost > 0);
+    });
+}
+
+/// A call takes what was there, and then lets its caller go on: a poll takes everything when a time has come.
+#[test]
+fn a_sender_without_end_does_not_keep_a_call() {
+    in_namespace("port::a_sender_without_end_does_not_keep_a_call", || {
+        let here = Opened::new();
+        for length in [8_000, 100] {
+            let datagram = here.datagrams(1, length);
+            let send = || {
+                let sent = here.port.send(&local("127.0.0.1"), &datagram, length);
+                assert_eq!(sent.expect("it is sent"), 1);
+            };
+            let (mut bursts, mut arrivals) = (0, Arrivals::default());
+            // Twice what the socket holds, as the kernel counts.
+            let most = 4 * here.port.receive_room() / (length + 512) + 16;
+            // More than one system call takes.
+            (0..16).for_each(|_| send());
+            let take = |_: Datagrams<'_>| {
+                bursts += 1;
+                assert!(bursts < most, "{length}");
+                send();
+            };
+            here.port.receive(&mut arrivals, usize::MAX, take).expect("a socket that works");
+            assert!(bursts * length > here.port.receive_room() / 8, "{bursts}");
+            while here.port.receive(&mut arrivals, 16, |_| {}).expect("a socket that works") > 0 {}
+        }
+    });
+}
+
+/// Anybody can send packets for a slot that nobody has. To look who has it takes system calls.
+/// Rules: NET-18
+#[test]
+fn a_stranger_cannot_have_a_slot_looked_for_with_each_packet() {
+    in_namespace("port::a_stranger_cannot_have_a_slot_looked_for_with_each_packet", || {
+        let mut here = Opened::new();
+        let absent = here.claim.announcer().slot ^ 0x80;
+        // Whoever looks connects here.
+        let name = SocketAddrUnix::from_abstract_name(format!("transom-slot-{absent}").as_bytes());
+        let looked = UnixListener::bind_addr(&name.expect("a name")).expect("nobody has it");
+        looked.set_nonblocking(true).expect("it can be set");
+        let mut datagrams = here.datagrams(50, 100);
+        datagrams.chunks_mut(100).for_each(|datagram| datagram[5] = absent);
+        let start = Instant::now();
+        for _ in 0..20 {
+            here.port.send(&local("127.0.0.1"), &datagrams, 100).expect("it is sent");
+            assert!(here.take().is_empty());
+        }
+        assert_eq!(here.port.counters().dropped(Dropped::NobodyThere), 1000);
+        let most = 1 + start.elapsed().as_millis() as usize / 10;
+        let looks = std::iter::from_fn(|| looked.accept().ok()).count();
+        assert!((1..=most).contains(&looks), "{looks} of {most}");
     });
 }
 

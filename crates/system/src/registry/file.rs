@@ -111,6 +111,8 @@ pub struct Registry {
     pub(super) namespaces: Namespaces,
     /// When each slot was last seen in use by another user.
     pub(super) seen_of_others: [AtomicU64; PROCESSES],
+    /// When each slot was last seen not to be another user's.
+    pub(super) seen_of_nobody: [AtomicU64; PROCESSES],
 }
 
 // SAFETY: the mapping is never undone, and all of it is atomics.
@@ -159,9 +161,10 @@ impl Registry {
         // The file is at least as long as the layout; nobody shrinks it.
         let layout = map_shared(&file, 0, size_of::<Layout>())?.cast();
         let identity = Identity::of(&file)?;
-        let (namespaces, seen_of_others) =
-            (Namespaces::current()?, [const { AtomicU64::new(0) }; PROCESSES]);
-        Ok(Self { layout, file, identity, directory, namespaces, seen_of_others })
+        let namespaces = Namespaces::current()?;
+        let [seen_of_others, seen_of_nobody] =
+            [const { [const { AtomicU64::new(0) }; PROCESSES] }; 2];
+        Ok(Self { layout, file, identity, directory, namespaces, seen_of_others, seen_of_nobody })
     }
 
     /// Its directory. No other user can enter it.

@@ -15,6 +15,9 @@ use crate::{clock, threads};
 /// How long the owner of a slot that no process of this user has is remembered, in nanoseconds.
 const REMEMBERED: u64 = 1_000_000_000;
 
+/// How long it is remembered that no other user has a slot. One who comes meanwhile is found that much later.
+const REMEMBERED_OF_NOBODY: u64 = 10_000_000;
+
 /// A process found in the registry.
 #[derive(Clone, Debug)]
 pub struct Process {
@@ -65,8 +68,22 @@ impl Registry {
             && presence::name_owner(slot) == Some(NameOwner::ThisUser)
     }
 
+    /// Whether a slot was just seen not to be another user's. To look costs system calls, and packets may come for any
+    /// slot, as fast as a stranger sends them.
+    pub fn was_of_no_other_user(&self, slot: u8) -> bool {
+        let last = self.seen_of_nobody[usize::from(slot)].load(Relaxed);
+        last != 0 && clock::steady().saturating_sub(last) < REMEMBERED_OF_NOBODY
+    }
+
     /// Whether a slot that is free here belongs to another user, as far as this process can tell.
     pub fn is_of_another_user(&self, slot: u8) -> bool {
+        let is_anothers = self.look_for_other_user(slot);
+        let seen = if is_anothers { 0 } else { clock::steady() };
+        self.seen_of_nobody[usize::from(slot)].store(seen, Relaxed);
+        is_anothers
+    }
+
+    fn look_for_other_user(&self, slot: u8) -> bool {
         // If it has ended, its number may be another's by now.
         if self.process(slot).is_some_and(|it| it.alive) {
             return false;

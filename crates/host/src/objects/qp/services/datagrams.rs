@@ -30,6 +30,9 @@ impl At<'_> {
         if let Some(peer) = device.peer(slot) {
             return Link::Local(peer);
         }
+        if port.was_nobodys(slot) {
+            return Link::None;
+        }
         if port.is_another_users(slot) {
             return self.link_over_wire(to);
         }
