@@ -73,7 +73,7 @@ impl Dispatch<'_> {
     /// Gives datagrams to all members of their group.
     fn deliver_to_members(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
         let members = self.adapter.groups.members(&route.destination);
-        let taken = members.filter(|qp| qp.take_packets(packets, route) == Taken::Yes);
+        let taken = members.filter(|qp| qp.take_packets(packets, route, 0) == Taken::Yes);
         match taken.count() {
             0 => counters.drop(Dropped::NoQueuePair, packets.len()),
             _ => {
@@ -90,7 +90,7 @@ impl Receiver for Dispatch<'_> {
     }
 
     /// Gives packets to their queue pair.
-    fn deliver(&self, packets: &[Packet<'_>], route: &Route) {
+    fn deliver(&self, packets: &[Packet<'_>], route: &Route, interface: u32) {
         let (Some(first), Some(wire)) = (packets.first(), self.device().port().wire()) else {
             return;
         };
@@ -109,7 +109,7 @@ impl Receiver for Dispatch<'_> {
             self.adapter.queue_pairs.note_none(0, to.bits());
             return counters.drop(Dropped::NoQueuePair, packets.len());
         };
-        let why = match qp.take_packets(packets, route) {
+        let why = match qp.take_packets(packets, route, interface) {
             Taken::Yes => {
                 Counters::add(&counters.received, packets.len());
                 if first.operation.is_for_requester() {

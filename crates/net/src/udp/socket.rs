@@ -28,8 +28,13 @@ pub(super) fn open_receiving() -> io::Result<OwnedFd> {
         opened => (opened?, ANY_V6),
     };
     let on = |level, option| set(&socket, level, option, &1_i32);
+    // Only the groups that it joins itself, and not those that any socket of the host has joined. Old kernels have the
+    // option for IPv4 alone.
+    let joined_only = |level, option| drop(set(&socket, level, option, &0_i32));
+    joined_only(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL);
     if at.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, false)?;
+        joined_only(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL);
         on(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)?;
         on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)?;
         on(libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT)?;

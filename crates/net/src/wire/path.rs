@@ -14,6 +14,9 @@ use crate::udp::Way;
 /// Source ports of RoCEv2 begin here (rule NET-02).
 const FIRST_PORT: u16 = 0xc000;
 
+/// The bits of a traffic class that are not for congestion control (rule NET-07).
+const DSCP: u8 = 0xfc;
+
 /// The path of packets from a queue pair to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
@@ -39,7 +42,7 @@ impl Path {
         Self {
             source: ip(&address.source),
             destination: ip(&address.gid),
-            traffic_class: address.traffic_class,
+            traffic_class: address.traffic_class & DSCP,
             hop_limit: address.hop_limit,
             port: source_port(address.flow_label, from),
             mtu,
@@ -84,9 +87,11 @@ impl Path {
     }
 
     /// Whether a packet from `source` to `destination` may be an answer to packets of this path, or a request of the
-    /// same connection (rule NET-10).
-    pub fn is_back(&self, source: IpAddr, destination: IpAddr) -> bool {
-        source == self.destination && destination == self.source
+    /// same connection (rule NET-10). Link-local addresses are those of one interface: `interface` is the one that the
+    /// packet came by, or zero if that is unknown.
+    pub fn is_back(&self, source: IpAddr, destination: IpAddr, interface: u32) -> bool {
+        let is_same = self.interface == 0 || interface == 0 || self.interface == interface;
+        source == self.destination && destination == self.source && is_same
     }
 }
 
@@ -125,6 +130,35 @@ mod tests {
             let sent = |packets: u64| packets * (mtu + headers);
             assert!(some / mtu <= 64 && sent(some / mtu) <= 65_507, "{mtu}");
             assert!(some / mtu == 64 || sent(some / mtu + 1) > 65_507, "{mtu}");
+        }
+    }
+
+    /// Each link may have the same link-local addresses.
+    /// Rules: NET-10
+    #[test]
+    fn packets_of_a_connection_come_by_its_interface() {
+        let [near, far, other] = ["fe80::1", "fe80::2", "fe80::3"]
+            .map(|address| address.parse::<IpAddr>().expect("an address"));
+        let gid = transom_system::addresses::gid;
+        let (gid, source) = (gid(far), gid(near));
+        let to = Address { gid, source, traffic_class: 0, hop_limit: 1, flow_label: 0 };
+        let path = Path::new(&to, QpNumber::from_bits(0x12_3456), 256);
+        assert!(path.is_back(far, near, 4), "any");
+        let path = Path { interface: 3, ..path };
+        assert!(path.is_back(far, near, 3));
+        assert!(path.is_back(far, near, 0), "it is unknown");
+        assert!(!path.is_back(far, near, 4));
+        assert!(!path.is_back(other, near, 3) && !path.is_back(far, other, 3));
+    }
+
+    /// Rules: NET-07
+    #[test]
+    fn the_congestion_bits_are_not_the_programs() {
+        let from = QpNumber::from_bits(0x12_3456);
+        for (class, tos) in [(0, 0), (0x68, 0x68), (0x69, 0x68), (0xff, 0xfc)] {
+            let (gid, source) = ([0; 16], [0; 16]);
+            let to = Address { gid, source, traffic_class: class, hop_limit: 1, flow_label: 0 };
+            assert_eq!(Path::new(&to, from, 256).way().tos, tos);
         }
     }
 

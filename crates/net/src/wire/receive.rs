@@ -1,6 +1,7 @@
 //! Receiving: from datagrams to the packets of queue pairs.
 
 use std::mem::discriminant;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use arrayvec::ArrayVec;
@@ -38,8 +39,9 @@ pub trait Receiver {
     fn hear(&self, came: &Path, identification: u16, datagram: &[u8], dropped: Option<&str>);
 
     /// Packets have arrived. They are of one service, for one queue pair number, all requests or all responses, and
-    /// from one address. There is at least one.
-    fn deliver(&self, packets: &[Packet<'_>], route: &Route);
+    /// from one address. There is at least one. `interface` is the one that they came by if their source is a
+    /// link-local address, and zero otherwise, or if another process has handed them on.
+    fn deliver(&self, packets: &[Packet<'_>], route: &Route, interface: u32);
 
     /// A datagram has reached nobody, or so the report says. Anybody can send such a report.
     fn undelivered(&self, it: &Undelivered<'_>);
@@ -132,6 +134,10 @@ impl Wire {
         if self.instruments.outages.is_down() {
             return;
         }
+        let interface = match burst.from {
+            SocketAddr::V4(_) => 0,
+            SocketAddr::V6(from) => from.scope_id(),
+        };
         let came = Path {
             source: burst.from.ip(),
             destination: burst.to,
@@ -179,18 +185,18 @@ impl Wire {
             let behind_requests =
                 group.first().is_some_and(|first| !first.operation.is_for_requester());
             if behind_requests && packet.is_acknowledgement() {
-                receiver.deliver(&[packet], &route);
+                receiver.deliver(&[packet], &route, interface);
                 continue;
             }
             if !belongs(&packet, &group) {
-                receiver.deliver(&group, &route);
+                receiver.deliver(&group, &route, interface);
                 group.clear();
             }
             before = datagram;
             group.push(packet);
         }
         if !group.is_empty() {
-            receiver.deliver(&group, &route);
+            receiver.deliver(&group, &route, interface);
         }
     }
 }

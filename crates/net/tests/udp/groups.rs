@@ -43,7 +43,21 @@ fn far_end(tid: Sender<i32>, orders: Orders) {
     }
 }
 
-/// What is sent to a group comes here while the port is in it, on that interface.
+/// Has another program of this host join a group.
+fn another_joins(group: IpAddr, interface: u32) -> UdpSocket {
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("a socket");
+    match group {
+        IpAddr::V4(group) => {
+            let any = Ipv4Addr::UNSPECIFIED;
+            sockopt::set_ip_add_membership_with_ifindex(&socket, &group, &any, interface)
+        }
+        IpAddr::V6(group) => sockopt::set_ipv6_add_membership(&socket, &group, interface),
+    }
+    .expect("it joins");
+    socket
+}
+
+/// What is sent to a group comes here while the port is in it, on that interface, whoever else is.
 #[test]
 fn a_port_hears_the_groups_it_is_in() {
     in_namespace("groups::a_port_hears_the_groups_it_is_in", || {
@@ -74,7 +88,10 @@ fn a_port_hears_the_groups_it_is_in() {
         let v6: (Ipv6Addr, Ipv6Addr) =
             ("ff0e::9".parse().expect("an address"), "fd99::1".parse().expect("an address"));
         for (group, own) in [v4, (v6.0.into(), v6.1.into())] {
+            let _other = another_joins(group, near);
             until(own);
+            tell.send(group).expect("it lives");
+            assert!(!until(own).contains(&group), "it hears {group} of others");
             here.port.join(group, near).expect("it joins");
             here.port.join(group, near).expect("it is in it");
             until(group);

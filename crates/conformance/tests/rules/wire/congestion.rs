@@ -1,5 +1,6 @@
 //! Congestion notifications over the real socket, as the option asks for them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -83,6 +84,40 @@ fn a_notification_looks_as_hardware_sends_it() {
         let written = std::fs::read(&path).expect("our own file");
         written.windows(notification.len()).any(|part| part == notification).then_some(())
     });
+}
+
+/// A traffic class that a program sets says nothing of congestion, whatever its lowest two bits are.
+/// Rules: NET-07
+#[test]
+fn the_congestion_bits_are_not_the_programs() {
+    for (class, congested) in [(0x69, false), (0xff, false), (0x69, true), (0xff, true)] {
+        let scratch = Scratch::new("classes");
+        let path = scratch.path().join("test.pcapng");
+        capture::begin(&path).expect("our own folder");
+        let options =
+            Options { capture: Some(Box::leak(path.clone().into())), ..congestion(congested) };
+        let (a, b) = ends(Link::Wire, options);
+        let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+        for (qp, peer) in [(qa, qb), (qb, qa)] {
+            let mut attr = usual_attr(peer);
+            attr.ah_attr.grh.traffic_class = class;
+            bring_up(qp, &attr);
+        }
+        recv(qb, 1, &mut []);
+        post(qa, &mut wr(IBV_WR_SEND));
+        a.expect(IBV_WC_SUCCESS);
+        b.expect(IBV_WC_SUCCESS);
+        assert_eq!(counters(qb).notifications_sent.load(Relaxed), 0);
+        let expected = class & !MARKED | if congested { CAPABLE } else { 0 };
+        let classes = || {
+            let written = std::fs::read(&path).expect("our own file");
+            // The headers of IPv4, with UDP and without fragments.
+            let is_header = |it: &&[u8]| (it[0], it[6], it[9]) == (0x45, 0x40, 17);
+            BTreeSet::from_iter(written.windows(20).filter(is_header).map(|header| header[1]))
+        };
+        until("it is written down", || (!classes().is_empty()).then_some(()));
+        assert_eq!(classes(), BTreeSet::from([expected]), "{class:#x} {congested}");
+    }
 }
 
 /// Rules: CNP-02, NET-16

@@ -375,7 +375,7 @@ impl QueuePair {
 
     fn link_over_wire(
         &self,
-        mut address: Address,
+        address: Address,
         attributes: &QpAttributes,
     ) -> Result<Link, ModifyFailure> {
         // Check this before the port: an address that cannot be reached needs no port.
@@ -384,11 +384,12 @@ impl QueuePair {
             reachable.map_err(ModifyFailure::Unreachable)?;
         }
         self.device.port().open_wire().map_err(ModifyFailure::NoPort)?;
-        if self.device.options().congestion {
-            address.traffic_class |= ECN_CAPABLE;
-        }
         let mtu = 128 << attributes.path_mtu;
-        Ok(Link::Wire(self.device.port().path(&address, self.number, mtu)))
+        let mut path = self.device.port().path(&address, self.number, mtu);
+        if self.device.options().congestion {
+            path.traffic_class |= ECN_CAPABLE;
+        }
+        Ok(Link::Wire(path))
     }
 
     /// Messages of the receiving end of XRC may have taken receives in other processes. They hear of its end.

@@ -156,15 +156,21 @@ impl QueuePair {
         });
     }
 
-    /// Takes packets for this queue pair. All come from one place, and all are requests or all are responses.
-    pub(crate) fn take_packets(&self, packets: &[Packet<'_>], route: &Route) -> Taken {
+    /// Takes packets for this queue pair. All come from one place, and all are requests or all are responses. The
+    /// interface may be zero, as for [`Receiver::deliver`](transom_net::Receiver::deliver).
+    pub(crate) fn take_packets(
+        &self,
+        packets: &[Packet<'_>],
+        route: &Route,
+        interface: u32,
+    ) -> Taken {
         let Some(first) = packets.first() else { return Taken::Yes };
         if !is_of(self.config.service, first) {
             return Taken::WrongService;
         }
         let (source, destination) = (ip(&route.source), ip(&route.destination));
         let back = |link: &Link| match link {
-            Link::Wire(path) if path.is_back(source, destination) => Taken::Yes,
+            Link::Wire(path) if path.is_back(source, destination, interface) => Taken::Yes,
             Link::Wire(_) => Taken::WrongAddress,
             _ => Taken::WrongService,
         };
