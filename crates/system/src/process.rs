@@ -420,6 +420,8 @@ impl Waiter for ThisProcess {
             0..64 => std::hint::spin_loop(),
             // Each yield may take as long as the turns of all who want the processor.
             64..320 => std::thread::yield_now(),
+            // A thread of this process, which is about to be done with a copy. A sleep would take longer.
+            320..20_000 if on.is_none() => std::thread::yield_now(),
             _ => {
                 if let Some(process) = on.and_then(|on| self.registry().process(on.slot)) {
                     self.claim.note_waiting(process.pid);
