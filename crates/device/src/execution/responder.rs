@@ -368,6 +368,11 @@ impl Responder {
             Some(look) => cx.summary.fall_of(look, QpState::Error),
             None => cx.summary.fall(QpState::Error),
         };
+        if self.receives.matching().is_some() {
+            // The rendezvous under way end first, for a program looks for no receive behind the event of the last.
+            cx.effects.push(Effect::Flush(QueueSide::Send));
+            return cx.effects.push(Effect::Flush(QueueSide::Receive));
+        }
         self.flush(cx);
         cx.effects.push(Effect::Flush(QueueSide::Send));
     }

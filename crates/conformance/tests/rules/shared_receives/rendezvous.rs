@@ -1,6 +1,7 @@
 //! Tag matching of messages whose data is read from their sender.
 
 use transom_abi::*;
+use transom_conformance::extended::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::tag_matching::*;
@@ -176,6 +177,24 @@ on_each_link! {
         assert_eq!(set_state(matching.qb, IBV_QPS_ERR), 0);
         assert_eq!(matching.next().summary(), (IBV_WC_WR_FLUSH_ERR, IBV_WC_TM_RECV, 6));
         matching.expect_nothing();
+    }
+
+    /// A program looks for no receive behind the event of the last.
+    /// Rules: ST-22
+    fn a_rendezvous_ends_before_the_event_of_the_last_receive(link: Link) {
+        let matching = Matching::new(link);
+        matching.add(1, 5, ALL_BITS, &mut [matching.sge(0, 100)]);
+        assert_eq!(set_state(matching.qb, IBV_QPS_SQD), 0);
+        matching.request(5, 0x2000, 100, 0x800);
+        expect_match(&matching, 1, 5);
+        let mut sges = [sge(matching.near.addr(), 8, matching.from)];
+        post(matching.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, 0x1000, 0x1234_5678));
+        // Nobody polls at the receiver.
+        for event in [IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_LAST_WQE_REACHED] {
+            assert_eq!(matching.b.event(), (event, matching.qb.cast()));
+        }
+        let done = take_batch(matching.cq, |cq| (read_wc(cq).wr_id, read_wc(cq).status));
+        assert_eq!(done, [(1, IBV_WC_WR_FLUSH_ERR)]);
     }
 
     /// A queue pair that is reset forgets its rendezvous, and works when it is connected again.

@@ -193,6 +193,12 @@ on_each_link! {
         // With nothing under way it has drained at once.
         assert_eq!(modify_with(pair.qa, &notify(1), mask), 0);
         assert_eq!(pair.a.event(), (IBV_EVENT_SQ_DRAINED, pair.qa.cast()));
+        // Each modify asks anew.
+        for mask in [IBV_QP_STATE, mask] {
+            assert_eq!(set_state(pair.qa, IBV_QPS_RTS), 0);
+            assert_eq!(modify_with(pair.qa, &notify(0), mask), 0);
+            assert!(!pair.a.has_event());
+        }
     }
 
     /// UC's send queue fails alone: what is behind is flushed, receiving goes on, RTS mends it.

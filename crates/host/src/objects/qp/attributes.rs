@@ -321,7 +321,12 @@ impl QueuePair {
                 half.flush(self, deferred);
                 receive.flush(self, deferred);
             }
-            QpState::Sqd if attributes.notify_drained && from == QpState::Rts => {
+            // Each modify asks anew.
+            QpState::Sqd
+                if mask.contains(Mask::EN_SQD_ASYNC_NOTIFY)
+                    && new.notify_drained
+                    && from == QpState::Rts =>
+            {
                 half.notify_drained(self, deferred);
             }
             _ => {}
