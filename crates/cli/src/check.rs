@@ -203,15 +203,15 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
     let tells = EXPLAIN.text().is_none();
     let mut explained = tells.then(|| OfProgram::prepare(&mut program.command).ok()).flatten();
     let status = match &mut explained {
-        Some(explained) => explained.during(|comes, take_in| {
+        Some(explained) => explained.during(|comes, every, take_in| {
             let mut look = || {
                 take_in();
                 look();
             };
             let watched = watch.as_ref().map_or(comes, Watch::descriptor);
-            program.wait(Some(watched), &mut look)
+            program.wait(Some(watched), Some(every), &mut look)
         })?,
-        None => program.wait(watch.as_ref().map(Watch::descriptor), &mut look)?,
+        None => program.wait(watch.as_ref().map(Watch::descriptor), None, &mut look)?,
     };
     let reported = reports.end(&directory, status.success());
     // Within another check, or a rehearsal, that command counts them too.
@@ -222,11 +222,13 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
             layout::warn(format_args!("the command around this one hears of no finding: {error}"));
         }
     }
-    if let (false, true, Some(explained)) =
-        (status.success(), args.json.leaves_a_report(), &explained)
-    {
-        let ended = format!("\ntransom: {} {}.", program.name.display(), Ended(status));
-        if let Err(failure) = explained.print_refusals(ended) {
+    if let (true, Some(explained)) = (args.json.leaves_a_report(), &explained) {
+        let name = program.name.display();
+        let told = match status.success() {
+            true => explained.print_accesses(format_args!("transom check: {name} succeeded")),
+            false => explained.print_reasons(format_args!("\ntransom: {name} {}.", Ended(status))),
+        };
+        if let Err(failure) = told {
             let _ = failure.report();
         }
     }

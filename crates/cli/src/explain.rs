@@ -26,6 +26,7 @@ use crate::failure::Result;
 use crate::layout::{self, Page};
 use crate::packets;
 use crate::sentence::counted;
+use crate::waits::{self, Waits};
 pub(crate) use asked::{Asked, Refused};
 pub(crate) use follow::Seen;
 use groups::Order;
@@ -140,7 +141,8 @@ Examples:
 /// A refusal that happened several times is shown once, with a count. Each process keeps its last 64 refusals, and
 /// counts the packets that it dropped. They stay when the process closes its device or ends, until about 254 other
 /// devices have been opened. For the dropped packets of such a process use --pid. You see processes of your user in this
-/// network namespace.
+/// network namespace. Of processes that run, it also says what waits for a second or longer: requests that have not
+/// ended, and completions that nobody polls.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = FIELDS)]
 pub(crate) struct ExplainArgs {
@@ -172,6 +174,9 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "ID", exclusive = true)]
     rule: Option<String>,
 }
+
+/// How many things that wait are told.
+const MOST_WAITS: usize = 20;
 
 /// Prints a refusal for programs.
 type Form = fn(&mut dyn Write, &Refused) -> Result;
@@ -216,7 +221,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
     print_lost(&mut out, &refusals)?;
     print_dropped(&mut out, registry, &asked)?;
     print_waiting(&mut out, registry, &asked)?;
-    if refusals.is_empty() { print_none(&mut out, registry, &asked) } else { Ok(()) }
+    let waits = print_waits(&mut out, registry, &asked)?;
+    if refusals.is_empty() { print_none(&mut out, registry, &asked, waits) } else { Ok(()) }
 }
 
 /// Equal refusals, as others show them.
@@ -258,7 +264,12 @@ impl Told {
 }
 
 /// Prints that there are none, how many processes were looked at, and where to read on.
-fn print_none(out: &mut Page<impl Write>, registry: &Registry, asked: &Asked) -> Result {
+fn print_none(
+    out: &mut Page<impl Write>,
+    registry: &Registry,
+    asked: &Asked,
+    waits: bool,
+) -> Result {
     let whose = match (asked.pid, &asked.process) {
         (Some(pid), _) => format!(" of process {pid}"),
         (None, Some(name)) => format!(" of {name}"),
@@ -266,6 +277,9 @@ fn print_none(out: &mut Page<impl Write>, registry: &Registry, asked: &Asked) ->
     };
     let since = if asked.since > 0 { " since then" } else { "" };
     out.text(format_args!("No refusals{whose}{since}."))?;
+    if waits {
+        return Ok(());
+    }
     out.text(
         "If the device refuses a READ, WRITE, atomic, bind or invalidation, you see the reason here: the \
          key and the range, the window or region with its bounds and rights, and how far outside the access \
@@ -345,6 +359,32 @@ fn print_dropped(out: &mut Page<impl Write>, registry: &Registry, asked: &Asked)
         }
     }
     Ok(())
+}
+
+/// Prints what processes have waited for, for a second at least. That takes this second, if anything waits. Whether there
+/// is any.
+fn print_waits(
+    out: &mut Page<impl Write>,
+    registry: &'static Registry,
+    asked: &Asked,
+) -> Result<bool> {
+    let is_asked = |process: &Process| process.alive && asked.is_of(process);
+    let of: Vec<_> = registry.processes().into_iter().filter(is_asked).collect();
+    let of = of.iter().map(|process| process.announcer);
+    let mut waits = Waits::new(registry);
+    waits.look(of.clone());
+    if waits.is_any() {
+        std::thread::sleep(Duration::from_nanos(waits::LONG));
+        waits.look(of);
+    }
+    let told = waits.told();
+    for (process, sentence) in told.iter().take(MOST_WAITS) {
+        out.text(format_args!("{}: {sentence}.", who(process)))?;
+    }
+    if told.len() > MOST_WAITS {
+        out.text(format_args!("And {} more things wait.", told.len() - MOST_WAITS))?;
+    }
+    Ok(!told.is_empty())
 }
 
 /// Prints requests that nobody answers, and the process that a revocation waits for.

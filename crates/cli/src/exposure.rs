@@ -185,8 +185,8 @@ pub(crate) fn run(args: &ExposureArgs) -> Result {
         ));
     });
     let status = match &mut ends {
-        Ok(ends) => ends.during(|end, look| program.wait(Some(end), look))?,
-        Err(_) => program.wait(None, &mut || ())?,
+        Ok(ends) => ends.during(|end, look| program.wait(Some(end), None, look))?,
+        Err(_) => program.wait(None, None, &mut || ())?,
     };
     let now = clock::steady();
     let end_of = |cells: &OsStr| ends.as_ref().ok()?.of_cells(cells);

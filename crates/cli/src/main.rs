@@ -29,6 +29,7 @@ mod signals;
 mod talk;
 mod top;
 mod trace;
+mod waits;
 mod wanted;
 
 use clap::builder::StyledStr;

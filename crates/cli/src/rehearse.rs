@@ -251,9 +251,9 @@ fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
     }
     let _ = reports.progress.aside(|| people::run(&mut layout::stderr(), &quiet));
     Err(Failure::new(format_args!(
-        "without any provocation {}; mend that first, by `transom check`. --suppressions hides \
-         findings that are known",
-        quiet.outcome
+        "without any provocation {}; mend that first{}. --suppressions hides findings that are known",
+        quiet.outcome,
+        quiet.outcome.help()
     )))
 }
 

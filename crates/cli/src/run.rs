@@ -33,6 +33,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
 use transom_ibverbs::{Description, DeviceName};
 use transom_system::environment::{DEVICE_NAME, DEVICES, MEMORY};
 use transom_system::registry;
@@ -322,16 +323,18 @@ impl Program {
         self.command.spawn().map_err(|error| not_run(&self.name, &error))
     }
 
-    /// Runs it as a child, until it has ended. Calls `look` each time `watched` is readable.
+    /// Runs it as a child, until it has ended. Calls `look` each time `watched` is readable, and after each such time in
+    /// which nothing has come.
     pub(crate) fn wait(
         &mut self,
         watched: Option<BorrowedFd<'_>>,
+        every: Option<Duration>,
         look: &mut dyn FnMut(),
     ) -> Result<ExitStatus> {
         let signals = Signals::block()?;
         signals.leave_to(&mut self.command);
         let child = self.command.spawn().map_err(|error| not_run(&self.name, &error))?;
-        let status = signals.wait_for(child.id() as libc::pid_t, watched, look);
+        let status = signals.wait_for(child.id() as libc::pid_t, watched, every, look);
         signals.unblock();
         Ok(status)
     }

@@ -209,7 +209,7 @@ fn run_program(args: &TraceArgs, registry: &'static Registry, mut program: Progr
         });
         // That a short program has ended must not be told to the other thread, where nobody hears it.
         leaves_signals.wait();
-        let status = program.wait(None, &mut || ());
+        let status = program.wait(None, None, &mut || ());
         is_over.store(true, Release);
         (status, joined(following))
     });

@@ -63,6 +63,39 @@ impl Number {
     }
 }
 
+/// How a completion queue stood when somebody last asked ([`crate::wanted`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The completions that nobody had polled.
+    pub waiting: u32,
+    /// A number that changes with polls that find nothing, and with the first one that finds something.
+    pub polls: u32,
+    /// It has a completion channel.
+    pub has_channel: bool,
+    /// The next completion raises an event there.
+    pub is_armed: bool,
+}
+
+impl Standing {
+    const POLLS: u64 = u32::MAX as u64 >> 2;
+
+    fn pack(self) -> u64 {
+        u64::from(self.waiting)
+            | (u64::from(self.polls) & Self::POLLS) << 32
+            | u64::from(self.has_channel) << 62
+            | u64::from(self.is_armed) << 63
+    }
+
+    fn unpack(word: u64) -> Self {
+        Self {
+            waiting: word as u32,
+            polls: (word >> 32 & Self::POLLS) as u32,
+            has_channel: word >> 62 & 1 == 1,
+            is_armed: word >> 63 == 1,
+        }
+    }
+}
+
 /// An entry of the table. All zeros is no object.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -118,6 +151,21 @@ pub struct Catalog {
 }
 
 impl Catalog {
+    /// Shows how a completion queue of this process stands. It is there as long as this call.
+    pub fn show(&self, Number(bits): Number, standing: Standing) {
+        if let Some(entry) = self.entries.get(bits as usize - 1) {
+            entry.more.store(standing.pack(), Relaxed);
+        }
+    }
+
+    /// How a completion queue stood when somebody last asked. `None` if it is not there.
+    pub fn standing(&self, Number(bits): Number) -> Option<Standing> {
+        let high = (self.high.load(Acquire) as usize).min(ROOM);
+        let entry = self.entries[..high].get(bits as usize - 1)?;
+        let is_queue = matches!(entry.get()?, Listed::CompletionQueue { .. });
+        is_queue.then(|| Standing::unpack(entry.more.load(Relaxed)))
+    }
+
     /// The objects that are there now, with their numbers.
     pub fn all(&self) -> impl Iterator<Item = (Number, Listed)> {
         let high = (self.high.load(Acquire) as usize).min(ROOM);
@@ -194,7 +242,17 @@ mod tests {
         let kinds = [Listed::Domain(3), Listed::CompletionQueue { capacity: 16 }, shared];
         let numbers = kinds.map(list);
         assert_eq!(all(), kinds);
+        let queue = numbers[1].unwrap();
+        assert_eq!(segment.catalog().standing(queue), Some(Standing::default()));
+        for (has_channel, is_armed) in [(true, false), (false, true)] {
+            let standing = Standing { waiting: u32::MAX, polls: 6400, has_channel, is_armed };
+            segment.catalog().show(queue, standing);
+            assert_eq!(segment.catalog().standing(queue), Some(standing));
+        }
+        assert_eq!(segment.catalog().standing(numbers[0].unwrap()), None);
+        assert_eq!(all(), kinds);
         free.remove(segment.catalog(), numbers[1]);
+        assert_eq!(segment.catalog().standing(queue), None);
         assert_eq!(all(), [kinds[0], shared]);
         assert_eq!(list(Listed::Domain(4)), numbers[1], "the room is used again");
         free.remove(segment.catalog(), None);

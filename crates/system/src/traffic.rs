@@ -170,11 +170,14 @@ pub struct Traffic {
     pub received: Flows,
     most_receives: AtomicU64,
     receives: AtomicU32,
+    silent: AtomicU32,
     _peer: NewLine,
     /// Requests of its peer that the peer carried out itself, on the direct way. The peer's send half writes this.
     pub served: [Flow; Carried::ALL.len()],
     /// The index of the queue pair, plus one. Zero for none.
     user: AtomicU32,
+    /// How its requests wait, when somebody last asked. Its process's background thread writes this.
+    waits: AtomicU32,
     tallies: [AtomicU64; Tally::ALL.len()],
 }
 
@@ -215,8 +218,10 @@ impl Traffic {
 
     /// So much waits in its queues now.
     pub fn show_depths(&self, depths: Depths) {
-        let Depths { sends, receives, completions } = depths;
+        let Depths { sends, silent, receives, completions, waits } = depths;
         self.sends.store(sends, Relaxed);
+        self.silent.store(silent, Relaxed);
+        self.waits.store(waits.pack(), Relaxed);
         self.receives.store(receives, Relaxed);
         self.completions.store(completions, Relaxed);
     }
@@ -226,6 +231,8 @@ impl Traffic {
         let of = |count: &AtomicU32| count.load(Relaxed);
         Depths {
             sends: of(&self.sends),
+            silent: of(&self.silent),
+            waits: Waits::unpack(of(&self.waits)),
             receives: of(&self.receives),
             completions: of(&self.completions),
         }
@@ -281,10 +288,37 @@ impl Traffic {
 pub struct Depths {
     /// Requests that have not ended.
     pub sends: u32,
+    /// Requests that have ended without a completion since the last one that had one.
+    pub silent: u32,
     /// Receives that no message has taken, also in a shared queue.
     pub receives: u32,
     /// Completions that nobody has polled, in its completion queues.
     pub completions: u32,
+    /// How its requests wait.
+    pub waits: Waits,
+}
+
+/// How the requests of a queue pair wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// For a receive they wait for ever: `rnr_retry` is 7.
+    pub for_a_receive: bool,
+    /// For an answer they wait for ever: `timeout` is 0.
+    pub for_an_answer: bool,
+    /// They go to the other end in packets.
+    pub on_the_wire: bool,
+}
+
+impl Waits {
+    fn pack(self) -> u32 {
+        let Self { for_a_receive, for_an_answer, on_the_wire } = self;
+        u32::from(for_a_receive) | u32::from(for_an_answer) << 1 | u32::from(on_the_wire) << 2
+    }
+
+    fn unpack(word: u32) -> Self {
+        let [for_a_receive, for_an_answer, on_the_wire] = [0, 1, 2].map(|bit| word >> bit & 1 == 1);
+        Self { for_a_receive, for_an_answer, on_the_wire }
+    }
 }
 
 /// Messages of one kind, in bytes and packets too.
@@ -344,6 +378,27 @@ impl Totals {
         self.most_receives = self.most_receives.max(other.most_receives);
         for (sum, more) in self.tallies.iter_mut().zip(other.tallies) {
             *sum = sum.wrapping_add(more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depths_are_shown_as_they_are() {
+        let traffic = Traffic::default();
+        let wait = |for_a_receive, for_an_answer, on_the_wire| Waits {
+            for_a_receive,
+            for_an_answer,
+            on_the_wire,
+        };
+        for waits in [wait(true, false, false), wait(false, true, false), wait(false, false, true)]
+        {
+            let depths = Depths { sends: 1, silent: 2, receives: 3, completions: 4, waits };
+            traffic.show_depths(depths);
+            assert_eq!(traffic.depths(), depths);
         }
     }
 }

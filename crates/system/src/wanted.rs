@@ -24,7 +24,14 @@ pub struct Wanted {
     turns: [AtomicU32; TOOLS.len()],
     /// When each was turned on and off the last times, on the steady clock.
     times: [[[AtomicU64; 2]; KEPT]; TOOLS.len()],
+    /// How often somebody has asked how its queues stand, and which of these questions it has answered.
+    questions: AtomicU32,
+    answered: AtomicU32,
 }
+
+/// A question how the queues of a process stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question(u32);
 
 /// Of how many times that a tool was on it is known when.
 const KEPT: usize = 8;
@@ -92,6 +99,26 @@ impl Wanted {
         let (turn_on, at) = if is_on { (turn, 0) } else { (before, 1) };
         self.times[index][turn_on.place()][at].store(now, Release);
         self.turns[index].store(turn.0, Release);
+    }
+
+    /// Asks how the queues of the process stand now. It has to be woken, and turns nothing on.
+    pub fn ask_how_it_stands(&self) -> Question {
+        Question(self.questions.fetch_add(1, AcqRel).wrapping_add(1))
+    }
+
+    /// Whether the process has answered since that was asked.
+    pub fn has_answered(&self, Question(question): Question) -> bool {
+        // Another process may have written anything.
+        self.answered.load(Acquire).wrapping_sub(question) < u32::MAX / 2
+    }
+
+    /// Has the process answer, if somebody has asked since the last time.
+    pub fn answer(&self, show: impl FnOnce()) {
+        let asked = self.questions.load(Acquire);
+        if asked != self.answered.load(Relaxed) {
+            show();
+            self.answered.store(asked, Release);
+        }
     }
 
     /// Whether anybody has ever asked for a tool.
@@ -231,6 +258,21 @@ mod tests {
         assert!(!tools::is_on(Tool::Events));
         let times = [1, 3].map(|turn| wanted.times(Tool::Events, Turn(turn)));
         assert_eq!(times, [Some((6, 7 + LASTS)), Some((20 + LASTS, 30 + LASTS))]);
+    }
+
+    #[test]
+    fn a_question_is_answered_once() {
+        let wanted = Wanted::default();
+        let mut shown = 0;
+        wanted.answer(|| shown += 1);
+        let first = wanted.ask_how_it_stands();
+        assert!(!wanted.has_answered(first));
+        wanted.answer(|| shown += 1);
+        wanted.answer(|| shown += 1);
+        assert!(wanted.has_answered(first));
+        let second = wanted.ask_how_it_stands();
+        assert!(wanted.has_answered(first) && !wanted.has_answered(second));
+        assert_eq!(shown, 1);
     }
 
     /// Rules: SEE-50

@@ -1,26 +1,35 @@
-//! What one program was refused, with all that it starts, once it has failed.
+//! What one program was refused and waited for, with all that it starts, once it has failed.
 
 use std::fmt::Display;
 use std::io::Write;
 use std::iter;
 use std::os::fd::BorrowedFd;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use transom_device::protection::Announcer;
 use transom_system::environment::EXPLAIN;
-use transom_system::registry::{Registry, Watcher};
+use transom_system::registry::{Process, Record, Registry, Watcher};
 
 use super::asked::{Asked, Refused};
 use super::groups::{self, Order};
-use super::print_lost;
+use super::{print_lost, who};
 use crate::clock;
 use crate::devices::registry;
 use crate::failure::{Failure, Result};
 use crate::layout::{self, Page};
 use crate::sentence::counted;
+use crate::waits::Waits;
 
 /// How many are told, of equal ones one.
 const MOST: usize = 20;
+/// The same of a program that has succeeded.
+const FEW: usize = 4;
+
+/// How often there may be a look at what its processes wait for.
+const TICK: Duration = Duration::from_millis(500);
+/// The least and the most time from one look to the next.
+const BETWEEN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// A program, and its processes that have opened a device.
 pub(crate) struct OfProgram {
@@ -28,6 +37,7 @@ pub(crate) struct OfProgram {
     watcher: Watcher,
     begun: u64,
     processes: Vec<Announcer>,
+    waits: Waits,
 }
 
 impl OfProgram {
@@ -40,42 +50,83 @@ impl OfProgram {
             Failure::new(format_args!("the program's processes cannot be found: {error}"))
         })?;
         command.env(EXPLAIN.name, format!("{number:x}"));
-        Ok(Self { registry, watcher, begun: clock::now(), processes: Vec::new() })
+        let (processes, waits) = (Vec::new(), Waits::new(registry));
+        Ok(Self { registry, watcher, begun: clock::now(), processes, waits })
     }
 
-    /// Takes in its processes while somebody waits for its end.
+    /// Takes in its processes, and what they wait for, while somebody waits for its end: each time that the descriptor
+    /// is readable, and so often.
     pub(crate) fn during<T>(
         &mut self,
-        wait: impl FnOnce(BorrowedFd<'_>, &mut dyn FnMut()) -> T,
+        wait: impl FnOnce(BorrowedFd<'_>, Duration, &mut dyn FnMut()) -> T,
     ) -> T {
-        let Self { watcher, processes, .. } = self;
-        let mut take_in = || processes.extend(iter::from_fn(|| watcher.next()));
-        let waited = wait(watcher.descriptor(), &mut take_in);
-        take_in();
+        let Self { watcher, processes, waits, .. } = self;
+        let begun = Instant::now();
+        let mut next = begun + TICK;
+        let mut look = || {
+            processes.extend(iter::from_fn(|| watcher.next()));
+            let now = Instant::now();
+            if now >= next {
+                waits.look(processes.iter().copied());
+                next = now + ((now - begun) / 12).clamp(BETWEEN[0], BETWEEN[1]) - TICK / 10;
+            }
+        };
+        let waited = wait(watcher.descriptor(), TICK, &mut look);
+        processes.extend(iter::from_fn(|| watcher.next()));
         waited
     }
 
     /// Says on standard error, after these words, what it was refused, or that nothing was.
     pub(crate) fn print(&self, ended: impl Display) -> Result {
-        self.print_if(ended, |_| true)
+        self.print_if(ended, |_, _| true)
     }
 
-    /// The same, but says nothing if it was refused nothing.
-    pub(crate) fn print_refusals(&self, ended: impl Display) -> Result {
-        self.print_if(ended, |refusals| !refusals.is_empty())
+    /// The same, but says nothing if it was refused nothing and waited for nothing.
+    pub(crate) fn print_reasons(&self, ended: impl Display) -> Result {
+        self.print_if(ended, |refusals, waits| !refusals.is_empty() || !waits.is_empty())
     }
 
-    fn print_if(&self, ended: impl Display, is_wanted: impl Fn(&[Refused]) -> bool) -> Result {
+    /// Of a program that has succeeded: says after these words which accesses were refused, if any were.
+    pub(crate) fn print_accesses(&self, succeeded: impl Display) -> Result {
+        let only = Some(self.processes.clone());
+        let mut refusals =
+            Asked { only, since: self.begun, ..Asked::default() }.refusals(self.registry);
+        refusals.retain(|refused| matches!(refused.record, Record::Access(_)));
+        if refusals.is_empty() {
+            return Ok(());
+        }
+        refusals.reverse();
+        let mut out = layout::stderr_at_once();
+        let count = refusals.len();
+        let were = if count == 1 { "was" } else { "were" };
+        out.text(format_args!(
+            "{succeeded}, though {} {were} refused, oldest first. Does it look at the status of each \
+             completion?",
+            counted(count, "access", "accesses")
+        ))?;
+        let left = groups::print(&mut out, &refusals, Order::OldestFirst, FEW)?;
+        if left > 0 {
+            out.text(format_args!("{left} later: `transom explain` shows the newest first."))?;
+        }
+        Ok(out.send()?)
+    }
+
+    fn print_if(
+        &self,
+        ended: impl Display,
+        is_wanted: impl Fn(&[Refused], &[(&Process, &str)]) -> bool,
+    ) -> Result {
         let all = Asked { since: self.begun, ..Asked::default() };
         let asked = Asked { only: Some(self.processes.clone()), ..all.clone() };
         let mut refusals = asked.refusals(self.registry);
-        if !is_wanted(&refusals) {
+        let waits = self.waits.told();
+        if !is_wanted(&refusals, &waits) {
             return Ok(());
         }
         refusals.reverse();
         let others = all.refusals(self.registry).len().saturating_sub(refusals.len());
         let mut out = layout::stderr_at_once();
-        write(&mut out, ended, self.processes.is_empty(), &refusals, others)?;
+        write(&mut out, ended, self.processes.is_empty(), (&refusals, &waits), others)?;
         Ok(out.send()?)
     }
 }
@@ -85,16 +136,18 @@ fn write(
     out: &mut Page<impl Write>,
     ended: impl Display,
     has_no_device: bool,
-    refusals: &[Refused],
+    (refusals, waits): (&[Refused], &[(&Process, &str)]),
     others: usize,
 ) -> Result {
-    match (refusals, has_no_device) {
-        ([], true) => out.text(format_args!(
+    match (refusals, waits, has_no_device) {
+        ([], _, true) => out.text(format_args!(
             "{ended} Nothing was refused: none of its processes opened a device."
         ))?,
-        ([], false) => out.text(format_args!(
-            "{ended} Nothing was refused. `transom check -- PROGRAM` looks for mistakes that nobody refuses."
+        ([], [], false) => out.text(format_args!(
+            "{ended} Nothing was refused, and nothing waited for long. It may have failed by something else: \
+             see what it printed. `transom check -- PROGRAM` looks for mistakes that nobody refuses."
         ))?,
+        ([], _, false) => out.text(format_args!("{ended} Nothing was refused."))?,
         _ => out.text(format_args!("{ended} This was refused, oldest first:"))?,
     }
     let left = groups::print(out, refusals, Order::OldestFirst, MOST)?;
@@ -102,6 +155,15 @@ fn write(
         out.text(format_args!("{left} later: `transom explain` shows the newest first."))?;
     }
     print_lost(out, refusals)?;
+    if !waits.is_empty() {
+        out.text("This still waited at the end:")?;
+    }
+    for (process, sentence) in waits.iter().take(MOST) {
+        out.item("  ", format_args!("{}: {sentence}", who(process)))?;
+    }
+    if waits.len() > MOST {
+        out.item("  ", format_args!("and {} more", waits.len() - MOST))?;
+    }
     if others > 0 {
         let others = counted(others, "refusal", "refusals");
         out.text(format_args!("{others} of other programs meanwhile: `transom explain`"))?;

@@ -29,6 +29,20 @@ impl Outcome {
         !matches!(self, Self::Passed)
     }
 
+    /// How to learn why, behind the advice to mend it.
+    pub(super) fn help(&self) -> &'static str {
+        match self {
+            Self::Ended(_) | Self::Died { .. } => {
+                ": `transom run --explain` says what was refused, `transom check` looks for mistakes"
+            }
+            Self::TimedOut(_) => {
+                ": `transom explain` says what it waits for, while it runs. If it only takes long, give a \
+                 longer --limit"
+            }
+            Self::Passed | Self::Found(_) => ", by `transom check`",
+        }
+    }
+
     /// Whether it is the same failure.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {

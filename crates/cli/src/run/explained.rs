@@ -16,8 +16,10 @@ pub(super) fn run(mut program: Program) -> Result {
         layout::warn(format_args!("what the program is refused will not be told: {problem}"));
     });
     let status = match &mut explained {
-        Ok(explained) => explained.during(|comes, take_in| program.wait(Some(comes), take_in))?,
-        Err(_) => program.wait(None, &mut || ())?,
+        Ok(explained) => {
+            explained.during(|comes, every, look| program.wait(Some(comes), Some(every), look))?
+        }
+        Err(_) => program.wait(None, None, &mut || ())?,
     };
     if let (false, Ok(explained)) = (status.success(), &explained) {
         let ended = format!("\ntransom: {} {}.", program.name.display(), Ended(status));

@@ -8,8 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::ptr::null_mut;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::failure::Result;
 
@@ -64,14 +65,16 @@ impl Signals {
         self.descriptor.as_fd()
     }
 
-    /// Waits until the program has ended, and forwards the signals that come. Calls `look` each time
-    /// `watched` is readable.
+    /// Waits until the program has ended, and forwards the signals that come. Calls `look` each time `watched` is
+    /// readable, and after each such time in which nothing has come.
     pub(super) fn wait_for(
         &self,
         program: libc::pid_t,
         watched: Option<BorrowedFd<'_>>,
+        every: Option<Duration>,
         look: &mut dyn FnMut(),
     ) -> ExitStatus {
+        let every = every.and_then(|time| Timespec::try_from(time).ok());
         loop {
             self.forward(program);
             if let Some(status) = reap(program, || ()) {
@@ -80,8 +83,8 @@ impl Signals {
             let all = [self.descriptor()].into_iter().chain(watched);
             let mut all: Vec<_> =
                 all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-            let _ = poll(&mut all, None);
-            if all.get(1).is_some_and(|watched| !watched.revents().is_empty()) {
+            let waited = poll(&mut all, every.as_ref());
+            if waited == Ok(0) || all.get(1).is_some_and(|watched| !watched.revents().is_empty()) {
                 look();
             }
         }

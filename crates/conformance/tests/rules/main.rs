@@ -154,6 +154,7 @@ mod explained {
     mod keys;
     mod statuses;
     mod verbs;
+    mod waits;
     mod words;
     mod work;
 }

@@ -270,6 +270,11 @@ impl Requester {
         (self.limits.size, self.ring.len() - self.rendezvous.work)
     }
 
+    /// How many work requests have ended without a completion since the last one that had one; for explanations.
+    pub fn unreported(&self) -> u32 {
+        self.places.unreported()
+    }
+
     /// Its transport service.
     pub(crate) fn service(&self) -> Service {
         self.service

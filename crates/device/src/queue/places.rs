@@ -44,6 +44,11 @@ impl Places {
         self.size
     }
 
+    /// How many of the last ones belong to work that has ended without a completion.
+    pub fn unreported(&self) -> u32 {
+        self.unreported
+    }
+
     /// There are so many from now on.
     pub fn resize(&mut self, size: usize) {
         self.size = size;

@@ -7,7 +7,7 @@ use transom_device::queue::{
     Completion, CompletionOptions, CompletionQueue, Feeder, Moderation, Notify, Opcode, Pending,
     Returned, SizeError, Status,
 };
-use transom_system::catalog::{Listed, Number};
+use transom_system::catalog::{Listed, Number, Standing};
 use transom_system::clock;
 use transom_system::lock::ShortMutex;
 use transom_system::object_counts::ObjectKind;
@@ -313,6 +313,19 @@ impl Cq {
     /// How many completions wait to be polled, if the queue is not busy.
     pub(super) fn waiting(&self) -> Option<usize> {
         self.queue.try_lock().map(|queue| queue.count())
+    }
+
+    /// Shows others how it stands now. One that is busy is shown as it was.
+    pub(super) fn show(&self) {
+        let (Some(queue), Some(listed)) = (self.queue.try_lock(), self.listed) else { return };
+        let standing = Standing {
+            waiting: queue.count() as u32,
+            polls: self.empty_polls.count(),
+            has_channel: self.channel.is_some(),
+            is_armed: queue.is_armed(),
+        };
+        drop(queue);
+        self.device.process().segment().catalog().show(listed, standing);
     }
 
     /// What a program that waits for an event can expect.

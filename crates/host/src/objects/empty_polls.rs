@@ -24,11 +24,20 @@ pub(super) struct EmptyPolls {
     count: AtomicU32,
     /// How many there are before the polling thread yields.
     limit: AtomicU32,
+    /// How often it has yielded.
+    yields: AtomicU32,
 }
 
 impl EmptyPolls {
     pub(super) fn new() -> Self {
-        Self { count: AtomicU32::new(0), limit: AtomicU32::new(CROWDED) }
+        let (count, limit) = (AtomicU32::new(0), AtomicU32::new(CROWDED));
+        Self { count, limit, yields: AtomicU32::new(0) }
+    }
+
+    /// A number that changes with each empty poll. A look at it may always find the polling thread where it yields.
+    pub(super) fn count(&self) -> u32 {
+        let yields = self.yields.load(Relaxed);
+        yields.wrapping_mul(2 * ALONE).wrapping_add(self.count.load(Relaxed))
     }
 
     /// A poll has found something.
@@ -53,6 +62,7 @@ impl EmptyPolls {
     #[cold]
     fn give_way(&self, now: impl Fn() -> u64) {
         self.count.store(0, Relaxed);
+        self.yields.store(self.yields.load(Relaxed).wrapping_add(1), Relaxed);
         let start = now();
         std::thread::yield_now();
         let limit = match now().saturating_sub(start) > GAVE_WAY {

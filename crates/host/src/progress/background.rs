@@ -172,7 +172,9 @@ impl Background {
                 adapter.queue_pairs.all().iter().for_each(|qp| qp.show_depths());
             }
         };
-        self.leases.look(&segment.header().wanted, clock::steady, prepare, answer);
+        let wanted = &segment.header().wanted;
+        self.leases.look(wanted, clock::steady, prepare, answer);
+        wanted.answer(|| adapter.queue_pairs.all().iter().for_each(|qp| qp.show_depths()));
     }
 
     /// Does all work there is. Returns the peers whose ends have to be watched.

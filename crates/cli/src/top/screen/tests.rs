@@ -45,7 +45,7 @@ fn qp(owner: Stay, pid: u32, process: &str, number: u32, load: Load) -> QueuePai
         peer: None,
         peer_process: None,
         load,
-        depths: Some(Depths { sends: 3, receives: 500, completions: 0 }),
+        depths: Some(Depths { sends: 3, receives: 500, ..Depths::default() }),
         most_sends: 128,
         most_receives: 0,
         failed: 0,

@@ -2,10 +2,10 @@
 
 use transom_device::execution::Tally;
 use transom_device::operation::Operation;
-use transom_system::traffic::{Carried, Depths, Traffic, Way};
+use transom_system::traffic::{Carried, Depths, Traffic, Waits, Way};
 
 use super::services::At;
-use super::{QpReceives, QueuePair};
+use super::{QpReceives, QueuePair, SendHalf};
 use crate::objects::{Cq, Link};
 
 impl Link {
@@ -16,6 +16,19 @@ impl Link {
             Self::Loopback | Self::Local(_) => Way::Host,
             Self::None | Self::Wire(_) => Way::Wire,
         }
+    }
+}
+
+impl SendHalf {
+    /// How many requests have not ended, how many have ended without a completion, and how they wait.
+    fn depths(&self) -> (u32, u32, Waits) {
+        let Self { requester, link, .. } = self;
+        let waits = Waits {
+            for_a_receive: requester.retry.rnr_count == 7,
+            for_an_answer: requester.retry.timeout == 0,
+            on_the_wire: matches!(link, Link::Wire(_)),
+        };
+        (requester.occupancy().1 as u32, requester.unreported(), waits)
     }
 }
 
@@ -33,16 +46,20 @@ impl QueuePair {
     /// Shows how much waits in its queues now. A half that is busy is shown as it was, for nobody is to wait for this.
     pub(crate) fn show_depths(&self) {
         let before = self.traffic.depths();
-        let sends = self.send.try_lock().map(|half| half.requester.occupancy().1);
+        let sends = self.send.try_lock().map(|half| half.depths());
+        let (sends, silent, waits) = sends.unwrap_or((before.sends, before.silent, before.waits));
         let receives = match &self.config.receives {
             QpReceives::Srq(srq) => srq.waiting(),
             _ => self.receive.half.try_lock().map(|half| half.responder.occupancy().1),
         };
         let mut queues: Vec<_> = self.own_completion_queues().map(|cq| &**cq).collect();
         queues.dedup_by(|one, other| std::ptr::eq(*one, *other));
+        queues.iter().for_each(|cq| cq.show());
         let completions = queues.into_iter().map(Cq::waiting).sum::<Option<usize>>();
         self.traffic.show_depths(Depths {
-            sends: sends.map_or(before.sends, |count| count as u32),
+            sends,
+            silent,
+            waits,
             receives: receives.map_or(before.receives, |count| count as u32),
             completions: completions.map_or(before.completions, |count| count as u32),
         });

@@ -1,0 +1,122 @@
+//! A program that waits for ever is told why: by `transom explain` while it runs, and at its end by `transom run --explain`
+//! and `transom check`.
+
+use std::process::Command;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use transom_conformance::c_programs::compile;
+use transom_conformance::processes::Scratch;
+use transom_conformance::programs::{Running, command};
+
+/// How long a command may take to begin, and to end.
+const LIMIT: Duration = Duration::from_secs(60);
+
+static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new("waits"));
+static PROGRAM: LazyLock<String> = LazyLock::new(|| {
+    compile(&SCRATCH, "waits.c", "waits", &["-libverbs"]).to_str().expect("UTF-8").to_owned()
+});
+
+/// What each program waits for, and what is said of it.
+const WAITS: [(&str, &[&str]); 5] = [
+    (
+        "unsignaled",
+        &[
+            "The last request of QP",
+            "It has no completion, for it was not posted with IBV_SEND_SIGNALED",
+        ],
+    ),
+    (
+        "no-receive",
+        &["1 request of QP", "the peer has no receive posted, and has asked", "rnr_retry is 7"],
+    ),
+    (
+        "other-queue",
+        &["1 completion waits in the send_cq of QP", "The program polls the recv_cq of QP"],
+    ),
+    ("no-channel", &["1 completion waits in the send_cq of QP", "has no completion channel"]),
+    ("not-ready", &["no answer has come. The peer's queue pair is in INIT", "timeout is 0"]),
+];
+
+/// Runs the program by a command of ours. Returns it, and the program's PID.
+fn start(by: &[&str], why: &str) -> (Running, String) {
+    let [transom, ..] = command();
+    let mut line = Command::new(transom);
+    line.args(by).args(["--", &PROGRAM, why]).env_remove("GITHUB_ACTIONS");
+    let mut running = Running::start(line.env("TRANSOM_LIB", transom.parent().expect("a folder")));
+    let told = running.line(LIMIT).expect("it waits");
+    let pid = told.split(' ').next().expect("its PID").to_owned();
+    (running, pid)
+}
+
+/// What `transom explain` says of a process, on one line.
+fn explained(pid: &str) -> String {
+    let told = Command::new(&command()[0]).args(["explain", "--pid", pid]).output();
+    let told = told.expect("the command was built");
+    let said = String::from_utf8_lossy(&told.stdout) + String::from_utf8_lossy(&told.stderr);
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Ends a program by a signal. Returns what was said then, on one line.
+fn end(mut running: Running, signal: i32) -> String {
+    running.signal(signal);
+    let (_, printed) = running.end(LIMIT).expect("it ends");
+    printed.complaints.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn has_all(said: &str, parts: &[&str]) -> bool {
+    parts.iter().all(|part| said.contains(part))
+}
+
+/// Rule: EX-07
+#[test]
+fn a_process_that_waits_for_ever_is_told_why_while_it_waits() {
+    for (why, parts) in WAITS {
+        let (running, pid) = start(&["run"], why);
+        let said = explained(&pid);
+        assert!(has_all(&said, parts), "{why}: {said}");
+        assert!(said.contains(&format!("waits, PID {pid}: ")), "{said}");
+        end(running, libc::SIGTERM);
+    }
+}
+
+/// Rule: EX-07
+#[test]
+fn of_a_process_whose_requests_move_nothing_is_told() {
+    let (running, pid) = start(&["run"], "moves");
+    let said = explained(&pid);
+    assert!(!said.contains("waits, PID") && said.contains("No refusals of process"), "{said}");
+    end(running, libc::SIGTERM);
+}
+
+/// It must be seen twice before it ends, a second apart.
+/// Rule: EX-07
+#[test]
+fn a_program_that_is_ended_while_it_waits_is_told_why() {
+    for by in [&["run", "--explain"][..], &["check"]] {
+        let (why, parts) = WAITS[1];
+        let told = (1..=4).any(|patience| {
+            let (running, pid) = start(by, why);
+            // Each takes a second.
+            (0..3 * patience).for_each(|_| drop(explained(&pid)));
+            let said = end(running, libc::SIGINT);
+            said.contains("was killed by signal 2.")
+                && said.contains("This still waited at the end:")
+                && has_all(&said, parts)
+        });
+        assert!(told, "{by:?} does not tell it");
+    }
+}
+
+/// Rule: EX-07
+#[test]
+fn a_program_that_succeeds_though_an_access_was_refused_is_told_so() {
+    let [transom, ..] = command();
+    let mut check = Command::new(transom);
+    check.args(["check", "--", &PROGRAM, "ignores"]).env_remove("GITHUB_ACTIONS");
+    check.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    let printed = Running::start(&mut check).success(LIMIT).expect("it looks at nothing");
+    let said = printed.complaints.split_whitespace().collect::<Vec<_>>().join(" ");
+    let parts = ["succeeded, though 1 access was refused, oldest first.", "no region has this key"];
+    assert!(has_all(&said, &parts), "{said}");
+}
