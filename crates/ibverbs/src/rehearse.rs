@@ -44,7 +44,8 @@ pub(crate) fn may_make() -> Result<(), c_int> {
 /// `rdma_create_id` is about to make an id. The kernel has memory for it or has none.
 pub(crate) fn may_make_id() -> Result<(), c_int> {
     let Some(rehearsal) = rehearsal::on() else { return Ok(()) };
-    refuse(rehearsal, "rdma_create_id", &[libc::ENOMEM])
+    // Its caller says who refuses it.
+    refuse(rehearsal, "rdma_create_id", &[libc::ENOMEM]).inspect_err(|_| told::rehearsed(""))
 }
 
 /// A verb is about to register memory. The program may also have no right to lock memory.
@@ -56,7 +57,10 @@ pub(crate) fn may_register() -> Result<(), c_int> {
 fn refuse(rehearsal: &Rehearsal, verb: &str, errnos: &[c_int]) -> Result<(), c_int> {
     take_time_in(rehearsal, verb);
     match rehearsal.provokes_next_in(Provocation::RefusedObjects, verb) {
-        Some(number) => Err(errnos[(number % errnos.len() as u64) as usize]),
+        Some(number) => {
+            told::rehearsed("REH-30");
+            Err(errnos[(number % errnos.len() as u64) as usize])
+        }
         None => Ok(()),
     }
 }

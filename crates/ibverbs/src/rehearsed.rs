@@ -7,13 +7,15 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use transom_abi::*;
-use transom_host::objects::{QueuePair, SharedReceiveQueue};
+use transom_host::device::Device;
+use transom_host::objects::QueuePair;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal;
 
 use crate::cq::Queue;
 use crate::requests::{Linked, Requests};
-use crate::{cq, cq_ex, profile, qp, qp_ex, srq, wr};
+use crate::wrong::Wrong;
+use crate::{cq, cq_ex, profile, qp, qp_ex, srq, told, wr};
 
 /// The operations without a rehearsal.
 static PLAIN: OnceLock<Plain> = OnceLock::new();
@@ -329,7 +331,7 @@ unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr
         if profile::refuses(unsafe { &*wr }, signals_all) {
             return Some(libc::EINVAL);
         }
-        pair.refuses_post().then_some(libc::ENOMEM)
+        pair.refuses_post().then(|| refuse(pair, "ibv_post_send", "REH-31"))
     };
     // SAFETY: the list is valid, by the contract of this function.
     unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
@@ -345,7 +347,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         {
             // All of the batch or nothing is posted (rule PS-14).
             wr::abort(qp);
-            return libc::ENOMEM;
+            return refuse(pair, "ibv_wr_complete", "REH-31");
         }
         wr::complete(qp)
     }
@@ -365,7 +367,11 @@ unsafe extern "C" fn post_recv(
     let pair = unsafe { qp::of(qp) };
     // SAFETY: as above.
     profile::answer(unsafe {
-        post_receives(|| pair.is_some_and(QueuePair::refuses_receive), wr, bad, plain)
+        let refused = || {
+            let pair = pair.filter(|pair| pair.refuses_receive())?;
+            Some(refuse(pair, "ibv_post_recv", "REH-32"))
+        };
+        post_receives(refused, wr, bad, plain)
     })
 }
 
@@ -381,9 +387,25 @@ unsafe extern "C" fn post_srq_recv(
     let plain = |wr| unsafe { (plain.post_srq_recv)(srq, wr, bad) };
     // SAFETY: as above.
     let queue = unsafe { srq::of(srq) };
-    let refuses = || queue.is_some_and(SharedReceiveQueue::refuses_receive);
+    let refused = || {
+        let queue = queue.filter(|queue| queue.refuses_receive())?;
+        Some(refuse_of(queue.device(), "ibv_post_srq_recv", "REH-32"))
+    };
     // SAFETY: as above.
-    profile::answer(unsafe { post_receives(refuses, wr, bad, plain) })
+    profile::answer(unsafe { post_receives(refused, wr, bad, plain) })
+}
+
+/// The rehearsal refuses a post of a queue pair by this rule: the errno, which is noted.
+#[cold]
+fn refuse(pair: &QueuePair, verb: &'static str, rule: &'static str) -> c_int {
+    refuse_of(pair.device(), verb, rule)
+}
+
+fn refuse_of(device: &Device, verb: &'static str, rule: &'static str) -> c_int {
+    let errno = Wrong::because(libc::ENOMEM, told::REHEARSED_SAYS, rule).told_seldom(device, verb);
+    // It is the whole answer, which nobody else notes.
+    told::goes_on();
+    errno
 }
 
 /// Posts receives up to the first one that `refuses` refuses.
@@ -391,14 +413,13 @@ unsafe extern "C" fn post_srq_recv(
 /// # Safety
 /// The list is valid; `bad` is null or writable.
 unsafe fn post_receives(
-    refuses: impl Fn() -> bool,
+    refuses: impl Fn() -> Option<c_int>,
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
     plain: impl Fn(*mut ibv_recv_wr) -> c_int,
 ) -> c_int {
-    let refused = |_| refuses().then_some(libc::ENOMEM);
     // SAFETY: by the contract of this function.
-    unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
+    unsafe { post_until(|_| refuses(), wr, bad, |wr| &raw mut (*wr).next, plain) }
 }
 
 /// Posts the elements of a list up to the first one that is refused, with the errno for it. `next_of` is where an

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use transom_host::device::Device;
 use transom_system::clock;
-use transom_system::failure::any_has_failed;
-use transom_system::registry::{CallRefusal, Name};
+use transom_system::failure::{any_has_failed, has_failed};
+use transom_system::registry::{CallFault, CallRefusal, Name};
+use transom_system::rehearsal;
 
 use crate::adapters;
 
@@ -25,9 +26,18 @@ thread_local! {
     static HAS_GONE: Cell<bool> = const { Cell::new(false) };
     /// The running verb, or the last one.
     static VERB: Cell<&'static str> = const { Cell::new("") };
+    /// The rule by which a rehearsal has refused the running verb. Empty if it has not.
+    static REHEARSED: Cell<&'static str> = const { Cell::new("") };
     /// The verb and the errno of the last record without a reason of its own, and its time.
     static LAST: Cell<((usize, c_int), u64)> = const { Cell::new(((0, 0), 0)) };
 }
+
+/// What a rehearsal refuses.
+pub(crate) const REHEARSED_SAYS: &str = "`transom rehearse` made it fail, as an adapter may";
+/// Of a device that has gone.
+const GONE: &str = "the device is gone: standard error says why";
+const REMOVED: &str =
+    "the device is gone: `transom rehearse` removed it, or standard error says why";
 
 /// The same answer is noted at most once in this time, in nanoseconds.
 const APART: u64 = 1_000_000_000;
@@ -37,6 +47,13 @@ pub(crate) fn begin(verb: &'static str) {
     VERB.set(verb);
     ABOUT.set(null());
     IS_TOLD.set(false);
+    REHEARSED.set("");
+}
+
+/// The rehearsal refuses the running verb, by this rule.
+#[cold]
+pub(crate) fn rehearsed(rule: &'static str) {
+    REHEARSED.set(rule);
 }
 
 /// The running verb.
@@ -92,13 +109,28 @@ pub(crate) fn about(device: &Arc<Device>) {
 #[cold]
 pub(crate) fn note(device: Option<&Device>, call: &CallRefusal) {
     IS_TOLD.set(true);
-    match device {
-        Some(device) => device.process().note_refused_call(call),
-        None => {
-            if let Some(device) = found() {
-                device.process().note_refused_call(call);
-            }
+    let found = device.map_or_else(found, |_| None);
+    let Some(device) = device.or(found.as_deref()) else { return };
+    let why = (call.fault == CallFault::Unnamed).then(|| why(device, call.errno)).flatten();
+    device.process().note_refused_call(&match why {
+        Some((said, rule)) => CallRefusal {
+            fault: CallFault::Told,
+            said: Name::new(said),
+            rule: Name::new(rule),
+            ..*call
+        },
+        None => *call,
+    });
+}
+
+/// Why a verb answers an errno that is not its program's fault, and the rule.
+fn why(device: &Device, errno: c_int) -> Option<(&'static str, &'static str)> {
+    match (REHEARSED.take(), errno) {
+        ("", libc::EIO) if any_has_failed() && (has_failed() || device.check().is_err()) => {
+            Some(if rehearsal::on().is_some() { (REMOVED, "REH-81") } else { (GONE, "AE-09") })
         }
+        ("", _) => None,
+        (rule, _) => Some((REHEARSED_SAYS, rule)),
     }
 }
 
@@ -118,7 +150,7 @@ pub(crate) fn is_no_fault() {
 /// once a second.
 #[cold]
 pub(crate) fn answered(verb: &'static str, errno: c_int) {
-    let nothing_yet = matches!(errno, libc::EAGAIN | libc::EINTR);
+    let nothing_yet = matches!(errno, libc::EAGAIN | libc::EINTR) && REHEARSED.get().is_empty();
     if IS_TOLD.take() || verb.is_empty() || nothing_yet || !is_due(verb, errno) {
         return;
     }

@@ -4,7 +4,7 @@ use super::{Attempt, Key, Reason, Snapshot};
 
 /// A refusal with everything that explains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{:?} with key {:#x}: {reason} (rule {})", attempt.operation, attempt.key.0, self.rule())]
+#[error("{:?} with key {:#010x}: {reason} (rule {})", attempt.operation, attempt.key.0, self.rule())]
 pub struct Refusal {
     /// Why.
     #[source]

@@ -52,15 +52,28 @@ pub struct RefusalRecord {
     pub meant: Option<Meant>,
 }
 
-/// The likely intention of the peer, which would have been allowed.
+/// The likely intention behind an access that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Meant {
     /// The key with its bytes in the other order.
-    SwappedKey = 1,
+    SwappedKey,
     /// The address with its bytes in the other order.
-    SwappedAddress = 2,
+    SwappedAddress,
+    /// Another region, which has the memory.
+    OtherRegion {
+        /// Its first address.
+        base: u64,
+        /// Its bytes.
+        length: u64,
+    },
+    /// Memory that no region has.
+    Unregistered,
+    /// A rehearsal has made it fail.
+    Rehearsed,
 }
+
+/// How many regions are looked at for the one that was meant.
+const LOOKED_AT: usize = 4096;
 
 impl Meant {
     /// The likely intention of a peer whose access is refused, by the keys of this process.
@@ -76,10 +89,61 @@ impl Meant {
             Reason::BelowStart | Reason::PastEnd => {
                 let offset = attempt.address.swap_bytes().checked_sub(object.base);
                 let within = offset.is_some_and(|offset| offset < object.length);
-                within.then_some(Self::SwappedAddress)
+                if within { Some(Self::SwappedAddress) } else { Self::by_address(keys, refusal) }
             }
+            // What a rehearsal spoils is a receive of this domain.
+            Reason::OtherPd => (attempt.pd == u32::MAX).then_some(Self::Rehearsed),
+            Reason::ReceiveTooSmall => (object.pd == u32::MAX).then_some(Self::Rehearsed),
             _ => None,
         }
+    }
+
+    /// The same by the memory, which is not that of the key.
+    fn by_address(keys: KeyTable<'_>, refusal: &Refusal) -> Option<Self> {
+        let Refusal { attempt, object, .. } = refusal;
+        let end = |base: u64, length: u64| u128::from(base) + u128::from(length);
+        let range_end = end(attempt.address, attempt.length);
+        let meets = |it: &Snapshot| {
+            u128::from(it.base) < range_end && u128::from(attempt.address) < end(it.base, it.length)
+        };
+        // A part of the range is in what was named.
+        if attempt.address == 0 || meets(object) {
+            return None;
+        }
+        let is_region = |it: &Snapshot| it.state == State::Valid && it.kind == ObjectKind::Region;
+        let has =
+            |it: &Snapshot| it.base <= attempt.address && range_end <= end(it.base, it.length);
+        let mut none_is_near = true;
+        for (_, it) in keys.seen(LOOKED_AT).filter(|(_, it)| is_region(it)) {
+            if has(&it) {
+                return Some(Self::OtherRegion { base: it.base, length: it.length });
+            }
+            none_is_near &= !meets(&it);
+        }
+        let is_own = !attempt.operation.needs().subject.is_remote();
+        (none_is_near && is_own).then_some(Self::Unregistered)
+    }
+
+    fn to_words(meant: Option<Self>) -> [u64; 3] {
+        match meant {
+            None => [0; 3],
+            Some(Self::SwappedKey) => [1, 0, 0],
+            Some(Self::SwappedAddress) => [2, 0, 0],
+            Some(Self::OtherRegion { base, length }) => [3, base, length],
+            Some(Self::Unregistered) => [4, 0, 0],
+            Some(Self::Rehearsed) => [5, 0, 0],
+        }
+    }
+
+    fn from_words(words: [u64; 3]) -> Option<Self> {
+        Some(match words {
+            [1, ..] => Self::SwappedKey,
+            [2, ..] => Self::SwappedAddress,
+            [3, base, length] => Self::OtherRegion { base, length },
+            [4, ..] => Self::Unregistered,
+            [5, ..] => Self::Rehearsed,
+            _ => return None,
+        })
     }
 }
 
@@ -95,6 +159,7 @@ impl RefusalRecord {
     pub(crate) fn to_words(self) -> [u64; RECORD_WORDS] {
         let Refusal { reason, attempt, object } = self.refusal;
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let [meant, base, length] = Meant::to_words(self.meant);
         let small = [
             Kind::Access as u8,
             reason.code(),
@@ -120,7 +185,9 @@ impl RefusalRecord {
             self.age,
             pair(self.qp_access.bits(), self.peer),
             object.since,
-            self.meant.map_or(0, |meant| meant as u64),
+            meant,
+            base,
+            length,
         ];
         let mut words = [0; RECORD_WORDS];
         words[..said.len()].copy_from_slice(&said);
@@ -170,11 +237,7 @@ impl RefusalRecord {
             age: words[11],
             peer: words[12] as u32,
             qp_access: Access::from_bits_retain(high(words[12])),
-            meant: match words[14] {
-                1 => Some(Meant::SwappedKey),
-                2 => Some(Meant::SwappedAddress),
-                _ => None,
-            },
+            meant: Meant::from_words([words[14], words[15], words[16]]),
         })
     }
 }

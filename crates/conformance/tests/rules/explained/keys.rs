@@ -45,6 +45,45 @@ on_each_link! {
         assert!(told.contains("the key is 0: was sge.lkey = mr->lkey forgotten?"), "{told}");
     }
 
+    /// Rules: EX-01, RA-33
+    fn memory_that_another_region_has_or_none_is_told_so(link: Link) {
+        let it = MemoryPair::new(link, 4096);
+        let other = Buffer::new(4096);
+        let region = format!("The region [{:#x}, +4096)", other.addr());
+        it.pair.b.reg(&other, ALL);
+        let told = refused(&it, other.addr(), it.key());
+        let whose = format!("{region} there has this memory: is the rkey that of another region than remote_addr?");
+        assert!(told.contains(&whose), "{told}");
+        let local = |is_registered: bool| {
+            let it = MemoryPair::new(link, 4096);
+            let other = Buffer::new(4096);
+            if is_registered {
+                it.pair.a.reg(&other, ALL);
+            }
+            let mut sges = [sge(other.addr(), 8, it.ma)];
+            post(it.pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
+            it.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+            explained(number(it.pair.qa), 0).concat()
+        };
+        let told = local(false);
+        assert!(told.contains("No region has this memory: register it (ibv_reg_mr), and use that"), "{told}");
+        let told = local(true);
+        assert!(told.contains(", +4096) has this memory: use its lkey"), "{told}");
+        // Only a number that is no slip is left out.
+        let far = refused(&it, it.far.addr() + (1 << 40), it.key());
+        assert!(far.contains("the range is not in the region ["), "{far}");
+        let near = refused(&it, it.far.addr() + 4096 + 16, it.key());
+        assert!(near.contains("the range begins 16 bytes behind the end of the region ["), "{near}");
+    }
+
+    /// Rules: EX-01, RA-24
+    fn of_a_key_that_was_changed_on_its_way_the_right_one_is_told(link: Link) {
+        let it = MemoryPair::new(link, 4096);
+        let told = refused(&it, it.far.addr(), it.key() ^ 1);
+        let place = format!("in its place has {:#010x}: was the key changed on its way", it.key());
+        assert!(told.contains("no region has this key. The region [") && told.contains(&place), "{told}");
+    }
+
     /// Rules: EX-01, RA-06, RA-30
     fn a_right_that_is_missing_is_told_with_where_to_add_it(link: Link) {
         let it = MemoryPair::new(link, 4096);
@@ -102,7 +141,7 @@ fn a_window_that_is_not_bound_is_no_range_of_no_bytes() {
     it.pair.a.expect(IBV_WC_MW_BIND_ERR);
     let told = explained(number(it.pair.qa), 0).concat();
     assert!(
-        told.contains("the window, which is not bound, belongs to protection domain"),
+        told.contains("the window, which is not bound, belongs to another protection domain ("),
         "{told}"
     );
 }

@@ -246,6 +246,7 @@ impl Responder {
             let attempt = self.attempt(Operation::Send, needed, cx);
             let mut refusal = Refusal::without_object(Reason::ReceiveTooSmall, attempt);
             refusal.object.length = self.message.taken.length;
+            refusal.object.pd = self.message.taken.pd;
             return self.fail_receive(&refusal, Status::LocalLength, cx);
         }
         let placed = self

@@ -32,9 +32,28 @@ impl fmt::Display for RefusalRecord {
             Role::Target => write!(f, " from QP {:#x} to QP {:#x}: ", self.peer, attempt.qp)?,
             Role::Origin => write!(f, " by QP {:#x}: ", attempt.qp)?,
         }
+        if self.meant == Some(Meant::Rehearsed) {
+            return write!(
+                f,
+                "`transom rehearse` made it fail, as an adapter may at any time (rule REH-35)"
+            );
+        }
         self.why(f)?;
+        let is_own = self.role() == Role::Origin;
         match self.meant {
-            None => {}
+            None | Some(Meant::Rehearsed) => {}
+            Some(Meant::Unregistered) => write!(
+                f,
+                ". No region has this memory: register it (ibv_reg_mr), and use that region's lkey"
+            )?,
+            Some(Meant::OtherRegion { base, length }) if is_own => {
+                write!(f, ". The region [{base:#x}, +{length}) has this memory: use its lkey")?;
+            }
+            Some(Meant::OtherRegion { base, length }) => write!(
+                f,
+                ". The region [{base:#x}, +{length}) there has this memory: is the rkey that of \
+                 another region than remote_addr?"
+            )?,
             Some(Meant::SwappedKey) => write!(
                 f,
                 ". The key is right with its bytes swapped: it was sent in the other byte order (htonl, ntohl)"
@@ -58,6 +77,12 @@ impl RefusalRecord {
     fn has_ended(&self) -> bool {
         let Refusal { attempt, object, .. } = &self.refusal;
         object.state == State::Vacant && object.since != 0 && object.byte == attempt.key.byte()
+    }
+
+    /// Whether so many bytes outside the region or window are no slip: it is other memory.
+    fn is_far(&self, outside: u64) -> bool {
+        const SLIP: u64 = 1 << 20;
+        outside > self.refusal.object.length.saturating_add(SLIP)
     }
 
     fn why(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,9 +122,12 @@ impl RefusalRecord {
             ),
             Reason::StaleKey if object.kind.is_region() => write!(
                 f,
-                "the key is out of date: its low byte is {:#04x}, the region's is {:#04x}",
-                attempt.key.byte(),
-                object.byte
+                "no region has this key. The region [{:#x}, +{}) in its place has {}: was the key \
+                 changed on its way (ibv_inc_rkey is for windows only), or is it that of an earlier \
+                 region, which was deregistered?",
+                object.base,
+                object.length,
+                attempt.key.with_byte(object.byte)
             ),
             Reason::StaleKey => write!(
                 f,
@@ -124,17 +152,27 @@ impl RefusalRecord {
                 object.wr_id,
                 Age(self.age)
             ),
-            Reason::OtherPd => write!(
-                f,
-                "{thing}, belongs to protection domain {}, the queue pair to {}",
-                object.pd, attempt.pd
-            ),
+            Reason::OtherPd => {
+                write!(
+                    f,
+                    "{thing}, belongs to another protection domain ({}) than the queue pair ({}): ",
+                    object.pd, attempt.pd
+                )?;
+                match object.kind.is_region() {
+                    true => write!(f, "register it with the ibv_pd of the queue pair"),
+                    false => write!(f, "allocate it with the ibv_pd of the queue pair"),
+                }
+            }
             Reason::OtherQp => {
                 write!(f, "{thing}, may be used through QP {:#x} only, which bound it", object.qp)
             }
             Reason::RightMissing => self.right_missing(f),
             Reason::BelowStart => {
-                let outside = Bytes(object.base.saturating_sub(attempt.address));
+                let outside = object.base.saturating_sub(attempt.address);
+                if attempt.address != 0 && self.is_far(outside) {
+                    return write!(f, "the range is not in {thing}");
+                }
+                let outside = Bytes(outside);
                 write!(f, "the range begins {outside} before the start of {thing}")?;
                 let forgotten = match (self.role(), attempt.operation) {
                     _ if attempt.address != 0 => return Ok(()),
@@ -151,8 +189,11 @@ impl RefusalRecord {
                 write!(f, "the range begins at the end of {thing}")
             }
             Reason::PastEnd if u128::from(attempt.address) > object_end => {
-                let behind = Bytes((u128::from(attempt.address) - object_end) as u64);
-                write!(f, "the range begins {behind} behind the end of {thing}")
+                let behind = (u128::from(attempt.address) - object_end) as u64;
+                if self.is_far(behind) {
+                    return write!(f, "the range is not in {thing}");
+                }
+                write!(f, "the range begins {} behind the end of {thing}", Bytes(behind))
             }
             Reason::PastEnd => {
                 let outside = Bytes(end.saturating_sub(object_end) as u64);
@@ -182,14 +223,21 @@ impl RefusalRecord {
                 write!(f, "the key allows it, but the program has unmapped or protected the memory")
             }
             Reason::ReceiveTooSmall => {
-                write!(f, "the receive posted for it has room for {}", Bytes(object.length))
+                write!(
+                    f,
+                    "the receive posted for it has room for {}. Post receives as long as the longest \
+                     message",
+                    Bytes(object.length)
+                )
             }
-            Reason::RegionForbidsBinding => {
-                write!(f, "the region was registered without MW_BIND")
-            }
+            Reason::RegionForbidsBinding => write!(
+                f,
+                "the region was registered without MW_BIND: add IBV_ACCESS_MW_BIND to its ibv_reg_mr"
+            ),
             Reason::RegionNotWritable => write!(
                 f,
-                "a window with REMOTE_WRITE or REMOTE_ATOMIC needs a region with LOCAL_WRITE"
+                "a window with REMOTE_WRITE or REMOTE_ATOMIC needs a region with LOCAL_WRITE: add \
+                 IBV_ACCESS_LOCAL_WRITE to its ibv_reg_mr"
             ),
             Reason::WindowNotFree => write!(
                 f,
