@@ -219,7 +219,8 @@ kinds! {
     /// Memory is given back while a region has it.
     GivenBack "given-back" "CHK-45" Note
         "memory was given back before its region was deregistered"
-        "Deregister memory before you unmap, empty or free it."
+        "Deregister memory before you unmap, empty or free it. Build with -fsanitize=address to hear of peers that \
+         write to freed memory."
         "ibv_dereg_mr(3)";
     /// A source buffer changed, and a peer may have changed it.
     SourceRaced "source-raced" "CHK-66" Note

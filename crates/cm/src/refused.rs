@@ -71,7 +71,8 @@ pub enum Refused {
     InUse,
     /// Another id's address includes this one.
     #[error(
-        "another id has this port already; 0.0.0.0, :: and loopback addresses stand for all others"
+        "another id has this port already (`transom devices` says whose); 0.0.0.0, :: and loopback \
+         addresses stand for all others"
     )]
     Overlaps,
     /// The address is not of this host.

@@ -189,6 +189,11 @@ impl Wire {
         self.port.expect_handed();
     }
 
+    /// Whether its port is down on purpose.
+    pub fn is_down(&self) -> bool {
+        self.instruments.outages.is_down()
+    }
+
     /// Whether something has arrived that nobody has taken.
     pub fn has_arrivals(&self) -> bool {
         let descriptors = self.descriptors();

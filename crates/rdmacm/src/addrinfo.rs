@@ -81,11 +81,30 @@ impl From<Wrong> for No {
     }
 }
 
+/// How many characters of a name are told.
+const NAMED: usize = 48;
+
+/// A string of C, if there is one.
+///
+/// # Safety
+/// Null or a string that lives as long as it is used.
+unsafe fn text<'a>(string: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: by the contract of this function.
+    (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) })
+}
+
 /// The fault for a code of `getaddrinfo(3)`.
-pub(crate) fn not_found(code: c_int) -> Wrong {
+pub(crate) fn not_found(node: Option<&CStr>, service: Option<&CStr>, code: c_int) -> Wrong {
     // SAFETY: it returns a constant string for any number.
     let text = unsafe { CStr::from_ptr(libc::gai_strerror(code)) }.to_string_lossy();
-    let said = format!("the node or service cannot be found: {text} (code {code} of getaddrinfo)");
+    let named = |what, name: Option<&CStr>| {
+        let name = name.map(|name| name.to_string_lossy());
+        name.map(|name| format!("{what} {}", name.chars().take(NAMED).collect::<String>()))
+    };
+    let all = [named("node", node), named("service", service)];
+    let all: Vec<_> = all.into_iter().flatten().collect();
+    let all = if all.is_empty() { "nothing".to_owned() } else { all.join(", ") };
+    let said = format!("{all} cannot be found: {text} (code {code} of getaddrinfo)");
     Wrong::told(last_errno(), said)
 }
 
@@ -246,7 +265,9 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
             Err(No::Wrong(wrong)) => Err(wrong),
             Err(No::Code(theirs)) => {
                 code = theirs;
-                Err(not_found(theirs))
+                // SAFETY: null or strings, by the contract of this function.
+                let [node, service] = unsafe { [node, service].map(|it| text(it)) };
+                Err(not_found(node, service, theirs))
             }
         }
     });

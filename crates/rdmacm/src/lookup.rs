@@ -44,7 +44,9 @@ impl Work {
             Err(no) => {
                 *lookup = Lookup::None;
                 let (status, wrong) = match no {
-                    No::Code(code) => (code, not_found(code)),
+                    No::Code(code) => {
+                        (code, not_found(self.node.as_deref(), self.service.as_deref(), code))
+                    }
                     No::Wrong(wrong) => (-wrong.errno(), wrong),
                 };
                 note(c"rdma_resolve_addrinfo", &wrong);

@@ -192,17 +192,17 @@ impl fmt::Display for Error {
             ),
             Self::NotRevoked { rkey, invalidated: Some(key) } if rkey == key => write!(
                 f,
-                "the peer invalidated key {key:#x} on another queue pair, or in an earlier binding; \
+                "the peer invalidated key {key:#010x} on another queue pair, or in an earlier binding; \
                  this binding is still valid"
             ),
             Self::NotRevoked { rkey, invalidated: Some(key) } => write!(
                 f,
-                "the peer invalidated key {key:#x}, not this window's {rkey:#x}; give the \
+                "the peer invalidated key {key:#010x}, not this window's {rkey:#010x}; give the \
                  completion to the window of that key"
             ),
             Self::NotRevoked { rkey, invalidated: None } => write!(
                 f,
-                "the completion is not of a send with invalidate, so key {rkey:#x} is still \
+                "the completion is not of a send with invalidate, so key {rkey:#010x} is still \
                  valid; invalidate the window on this side"
             ),
             Self::BadGrant { problem } => {

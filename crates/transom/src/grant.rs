@@ -120,7 +120,7 @@ impl Grant {
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { addr, rkey, length, rights } = self;
-        write!(f, "{length} bytes at {addr:#x} by key {rkey:#x} for {:?}", rights.0)
+        write!(f, "{length} bytes at {addr:#x} by key {rkey:#010x} for {:?}", rights.0)
     }
 }
 

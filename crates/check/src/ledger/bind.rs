@@ -32,8 +32,12 @@ impl Rights {
     pub(super) fn names(self) -> Option<String> {
         let all = [(self.read, "read"), (self.write, "write"), (self.atomic, "atomic")];
         let names: Vec<_> = all.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
-        let word = if names.len() == 1 { "right" } else { "rights" };
-        (!names.is_empty()).then(|| format!("the remote {} {word}", names.join(" and ")))
+        Some(match names[..] {
+            [] => return None,
+            [one] => format!("the remote {one} right"),
+            [one, other] => format!("the remote {one} and {other} rights"),
+            _ => "the remote read, write and atomic rights".to_owned(),
+        })
     }
 }
 

@@ -66,8 +66,9 @@ impl Ledger {
         let Some(TooMany { asked, may_complete }) = queue.and_then(|queue| queue.too_many) else {
             return;
         };
+        let s = if asked == 1 { "" } else { "s" };
         let says = format!(
-            "A completion queue for {asked} completions can overrun: {may_complete} requests may complete into it."
+            "A completion queue for {asked} completion{s} can overrun: {may_complete} requests may complete into it."
         );
         let calls = self.made_by(Thing::CompletionQueue, address).into_iter().collect();
         self.found(Kind::QueueCouldOverrun, says, calls);

@@ -143,7 +143,7 @@ impl Ledger {
         let Some(bound) = keys.binds.get(&(device, key)) else { return };
         let Bound { pair, number, posted, is_type1, failed } = bound.clone();
         if let Some(polled) = failed {
-            let says = format!("A peer uses key {key:#x}, of a bind that has failed.");
+            let says = format!("A peer uses key {key:#010x}, of a bind that has failed.");
             let calls = vec![posted, ("polled here".to_owned(), polled)];
             self.found(Kind::FailedBindUsed, says, calls);
             return;
@@ -153,7 +153,7 @@ impl Ledger {
         let tells = self.pairs.get(&pair).is_none_or(|pair| pair.posted > number);
         if is_type1 && !tells && !self.counts_completions() {
             let says = format!(
-                "A peer uses key {key:#x} before the completion of its bind is polled. It was not sent on the queue pair \
+                "A peer uses key {key:#010x} before the completion of its bind is polled. It was not sent on the queue pair \
                  that binds it."
             );
             self.found(Kind::KeyBeforeBind, says, vec![posted]);

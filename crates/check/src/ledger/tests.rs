@@ -180,7 +180,10 @@ fn what_is_left_is_told_by_where_it_was_made() {
     let told: Vec<_> = mistakes.iter().map(|it| (it.kind, &it.says[..])).collect();
     let expected = [
         (Kind::LeftAtClose, "2 memory regions are there when the device is closed."),
-        (Kind::LeftAtClose, "the memory region with key 0x55 is there when the device is closed."),
+        (
+            Kind::LeftAtClose,
+            "the memory region with key 0x00000055 is there when the device is closed.",
+        ),
         (
             Kind::BusyIgnored,
             "ibv_dealloc_pd answered EBUSY and was not called again: a protection domain is there when the device is \

@@ -91,7 +91,7 @@ impl Thing {
         match (number, self) {
             (0, Self::AddressHandle | Self::Id) => format!("an {name}"),
             (0, _) => format!("a {name}"),
-            (key, Self::Region | Self::Window) => format!("the {name} with key {key:#x}"),
+            (key, Self::Region | Self::Window) => format!("the {name} with key {key:#010x}"),
             (number, _) => format!("{name} {number:#x}"),
         }
     }

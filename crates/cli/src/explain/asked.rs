@@ -209,6 +209,7 @@ mod tests {
                 destination: SocketAddr::from(([10, 0, 0, 2], port)),
                 nearest: 0,
                 listens_at: None,
+                other_space: None,
                 cause: None,
                 said: Name::new(""),
             };

@@ -74,6 +74,31 @@ pub(super) fn told(refusals: &[Refused]) -> Vec<Told> {
     groups(refusals).into_iter().map(keep).collect()
 }
 
+/// Whether a call was refused only because an event says that the connection has failed.
+fn follows(group: &Group<'_>) -> bool {
+    matches!(&group.shown.record, Record::Call(record)
+        if record.call.said.to_string().ends_with("see the record of that event"))
+}
+
+/// For each call that only follows from a connection that has failed: the connection of its process that failed last
+/// before it, and the call in words.
+fn following(groups: &[Group<'_>]) -> Vec<(usize, usize, String)> {
+    let calls = groups.iter().enumerate().filter(|(_, group)| follows(group));
+    let with_cause = calls.filter_map(|(call, group)| {
+        let Refused { process, record, .. } = group.shown;
+        let is_cause = |it: &Group<'_>| {
+            matches!(it.shown.record, Record::Connection(_))
+                && it.shown.process.announcer == process.announcer
+                && it.shown.record.time() <= record.time()
+        };
+        let before = groups.iter().enumerate().filter(|(_, it)| is_cause(it));
+        let (cause, _) = before.max_by_key(|(_, it)| it.shown.record.time())?;
+        let said = record.to_string();
+        Some((call, cause, said.trim_end_matches("; see the record of that event").to_owned()))
+    });
+    with_cause.collect()
+}
+
 /// Prints at most this many, of refusals in this order. Returns how many are left.
 pub(super) fn print(
     out: &mut Page<impl Write>,
@@ -82,9 +107,15 @@ pub(super) fn print(
     limit: usize,
 ) -> Result<usize> {
     let groups = groups(refusals);
+    let following = following(&groups);
+    let is_told = |at: usize| following.iter().any(|(call, ..)| *call == at);
+    let shown: Vec<_> = groups.iter().enumerate().filter(|(at, _)| !is_told(*at)).collect();
     let mut connections = Vec::new();
-    for group in groups.iter().take(limit) {
+    for (at, group) in shown.iter().take(limit) {
         print_one(out, group.shown)?;
+        for (_, _, call) in following.iter().filter(|(_, cause, _)| cause == at) {
+            out.item("  ", call)?;
+        }
         if let Record::Connection(record) = &group.shown.record {
             let (ends, passive) = (ends(&group.shown.record), json::is_passive(record));
             if connections.contains(&(ends, !passive)) {
@@ -98,7 +129,7 @@ pub(super) fn print(
             out.item("  ", format_args!("{} times, the {last} at {time}", group.count))?;
         }
     }
-    Ok(groups.len().saturating_sub(limit))
+    Ok(shown.len().saturating_sub(limit))
 }
 
 /// Prints a refusal: its time and process, and below that its sentence.
@@ -174,6 +205,7 @@ mod tests {
                 destination: ([127, 0, 0, 1], 7999).into(),
                 nearest: 0,
                 listens_at: None,
+                other_space: None,
                 cause: None,
                 said: Name::new(""),
             };
@@ -188,6 +220,54 @@ mod tests {
         assert_eq!(printed(&[passive.clone(), refused(ConnectionFault::Rejected, 40_000)]), 1);
         assert_eq!(printed(&[passive.clone(), refused(ConnectionFault::Rejected, 40_001)]), 0);
         assert_eq!(printed(&[passive, refused(ConnectionFault::BacklogFull, 40_000)]), 0);
+    }
+
+    #[test]
+    fn a_call_that_only_waited_for_a_connection_is_told_with_it() {
+        let connection = |time| {
+            let record = ConnectionRecord {
+                time,
+                fault: ConnectionFault::Rejected,
+                code: 8,
+                source: ([127, 0, 0, 1], 40_000).into(),
+                destination: ([127, 0, 0, 1], 7999).into(),
+                nearest: 0,
+                listens_at: None,
+                other_space: None,
+                cause: None,
+                said: Name::new(""),
+            };
+            Refused { process: process(), record: Record::Connection(record), lost: 0 }
+        };
+        let call = |time| {
+            let call = CallRefusal {
+                verb: Name::new("rdma_connect"),
+                errno: libc::ECONNREFUSED,
+                fault: CallFault::Told,
+                said: Name::new(
+                    "RDMA_CM_EVENT_REJECTED has come, status 8; see the record of that event",
+                ),
+                ..CallRefusal::default()
+            };
+            Refused { process: process(), record: Record::Call(CallRecord { time, call }), lost: 0 }
+        };
+        let printed = |all: &[Refused], order| {
+            let mut out = Page::new(Vec::new(), 200);
+            print(&mut out, all, order, 9).unwrap();
+            String::from_utf8(out.to).unwrap()
+        };
+        let told =
+            "\n  rdma_connect answered ECONNREFUSED: RDMA_CM_EVENT_REJECTED has come, status 8\n";
+        for out in [
+            printed(&[connection(3), call(4)], Order::OldestFirst),
+            printed(&[call(4), connection(3)], Order::NewestFirst),
+        ] {
+            assert_eq!(out.lines().count(), 3, "{out}");
+            assert!(out.ends_with(told), "{out}");
+        }
+        // Its event may be lost.
+        let out = printed(&[call(4)], Order::NewestFirst);
+        assert!(out.contains("see the record of that event"), "{out}");
     }
 
     /// In one group, the sentence of one of them would be lost.

@@ -402,7 +402,7 @@ impl Process {
             true => "all addresses".to_owned(),
             false => format!("{} bytes", event.length),
         };
-        let title = Title::Once(format!("{kind} {:#x}, {bytes}", event.key));
+        let title = Title::Once(format!("{kind} {:#010x}, {bytes}", event.key));
         let mut arguments = vec![
             ("key", Argument::Hex(event.key.into())),
             ("base", Argument::Hex(event.address)),

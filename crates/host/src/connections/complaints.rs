@@ -7,6 +7,7 @@ use transom_cm::{Claim, Happened};
 use transom_net::management::ManagementDatagram;
 use transom_system::addresses::gid;
 use transom_system::clock;
+use transom_system::registry::connections::ClaimedPort;
 use transom_system::registry::{ConnectionFault, ConnectionRecord, Name};
 use transom_wire::cm::{IpHeader, Mad, Message, PortSpace};
 
@@ -80,6 +81,7 @@ impl Complaints {
         self.note(&ConnectionRecord {
             nearest: listening.nearest,
             listens_at: listening.listens_at,
+            other_space: listening.other_space,
             cause,
             said: Name::new(str::from_utf8(text).unwrap_or_default()),
             ..record(fault, code, (source, destination))
@@ -129,6 +131,7 @@ impl Complaints {
         self.note(&ConnectionRecord {
             nearest: listening.nearest,
             listens_at: listening.listens_at,
+            other_space: listening.other_space,
             ..record(fault, code, (source, destination))
         });
     }
@@ -156,6 +159,7 @@ fn record(
         destination,
         nearest: 0,
         listens_at: None,
+        other_space: None,
         cause: None,
         said: Name::new(""),
     }
@@ -169,10 +173,12 @@ struct Listening {
     nearest: u16,
     /// If somebody listens on the port, but not at the address asked for: one address where they do.
     listens_at: Option<IpAddr>,
+    /// If nobody listens on the port: another port space in which somebody takes requests for that address and port.
+    other_space: Option<PortSpace>,
 }
 
 impl Listening {
-    /// Of the same port space.
+    /// Of the same port space, or of another one with the same port.
     fn beside(space: Option<PortSpace>, asked: SocketAddr, ports: &SharedPorts) -> Self {
         let Some(space) = space else { return Self::default() };
         let all = ports.table.lock().map(|mut table| table.all_ports()).unwrap_or_default();
@@ -182,10 +188,15 @@ impl Listening {
         let mut on_port = listens.iter().filter(|it| it.address.port() == port).peekable();
         if let Some(first) = on_port.peek().map(|it| it.address.ip()) {
             let nobody = !on_port.any(|it| it.takes(asked.ip(), true));
-            return Self { nearest: 0, listens_at: nobody.then_some(first) };
+            let listens_at = nobody.then_some(first);
+            return Self { nearest: 0, listens_at, other_space: None };
         }
+        let takes = |it: &&ClaimedPort| {
+            it.listens && it.claim.address.port() == port && it.claim.takes(asked.ip(), true)
+        };
+        let other_space = all.iter().find(takes).map(|it| it.claim.space);
         let others = listens.iter().map(|it| it.address.port());
         let nearest = others.min_by_key(|it| (*it != swapped, it.abs_diff(port)));
-        Self { nearest: nearest.unwrap_or(0), listens_at: None }
+        Self { nearest: nearest.unwrap_or(0), listens_at: None, other_space }
     }
 }

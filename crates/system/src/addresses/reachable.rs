@@ -74,6 +74,9 @@ impl std::error::Error for Unreachable {}
 /// The sentence for a person.
 impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.address.is_unspecified() && self.address.is_ipv6() {
+            return f.write_str("the GID is all zero (grh.dgid): was it set?");
+        }
         write!(f, "nothing can be sent to {}: ", self.address)?;
         match self.why {
             Why::NoAddress => f.write_str("it is the address of no host"),

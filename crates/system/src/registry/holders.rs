@@ -116,7 +116,9 @@ impl fmt::Display for Holders {
                 && let Some(named_by) = kind.named_by()
             {
                 let one = if count == 1 { "" } else { "one " };
-                write!(f, " ({one}with {named_by} {:#x})", self.first)?;
+                // A key has eight digits everywhere.
+                let width = if named_by == "key" { 10 } else { 0 };
+                write!(f, " ({one}with {named_by} {:#0width$x})", self.first)?;
             }
         }
         f.write_str(". Destroy these first")
@@ -134,7 +136,7 @@ mod tests {
         holders.add(Holder::AddressHandle, 0);
         (0..300).for_each(|number| holders.add(Holder::QueuePair, 0x10_0000 + number));
         holders.add(Holder::Region, 0x77);
-        let told = "still there: 1 memory region (with key 0x77), 255 or more queue pairs, 1 address \
+        let told = "still there: 1 memory region (with key 0x00000077), 255 or more queue pairs, 1 address \
                     handle. Destroy these first";
         assert_eq!(holders.to_string(), told);
     }

@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use transom_cm::Cause;
 
+use transom_wire::cm::PortSpace;
+
 use super::call::Name;
 use super::record::{Kind, RECORD_WORDS};
 
@@ -54,6 +56,8 @@ pub struct ConnectionRecord {
     pub nearest: u16,
     /// An address at which somebody listens on that port, though not at the address that was asked.
     pub listens_at: Option<IpAddr>,
+    /// If nobody listens on the port: another port space in which somebody does.
+    pub other_space: Option<PortSpace>,
     /// Which way the program refused, if the peer tells.
     pub cause: Option<Cause>,
     /// The text that the refusing program sent, as far as it is text.
@@ -81,6 +85,7 @@ impl ConnectionRecord {
             (words[at], words[at + 1]) = ((bits >> 64) as u64, bits as u64);
         }
         self.said.to_words(&mut words[8..12]);
+        words[14] = self.other_space.map_or(0, |space| space as u64);
         words
     }
 
@@ -102,6 +107,7 @@ impl ConnectionRecord {
             destination: address(6, words[3] >> 16),
             nearest: (words[3] >> 32) as u16,
             listens_at: (listens != 0).then(|| address(12, 0).ip()),
+            other_space: PortSpace::from_code(words[14] as u16),
             cause: Cause::from_number(cause),
             said: Name::from_words(&words[8..12]),
         })
@@ -152,6 +158,13 @@ impl ConnectionRecord {
     fn where_else(&self) -> String {
         let port = self.destination.port();
         let swapped = port.swap_bytes();
+        if let Some(space) = self.other_space {
+            return format!(
+                " in this port space. In {} somebody does: give both ends the same port space \
+                 (ai_port_space, or the one of rdma_create_id)",
+                space_name(space)
+            );
+        }
         match self.nearest {
             nearest if nearest == swapped && swapped != port => format!(
                 "; that is {swapped} in the other byte order, on which somebody listens: is htons \
@@ -160,6 +173,16 @@ impl ConnectionRecord {
             0 => String::new(),
             nearest => format!("; the nearest port that somebody listens on is {nearest}"),
         }
+    }
+}
+
+/// A port space by its name in C.
+fn space_name(space: PortSpace) -> &'static str {
+    match space {
+        PortSpace::Tcp => "RDMA_PS_TCP",
+        PortSpace::Udp => "RDMA_PS_UDP",
+        PortSpace::Ib => "RDMA_PS_IB",
+        PortSpace::Ipoib => "RDMA_PS_IPOIB",
     }
 }
 
@@ -237,8 +260,8 @@ impl fmt::Display for ConnectionRecord {
                     "{source} asked for port {}, on which nobody listens",
                     destination.port()
                 )?;
-                match nearest {
-                    0 => write!(f, ", nor on any other port of this port space"),
+                match (nearest, self.other_space) {
+                    (0, None) => write!(f, ", nor on any other port of this port space"),
                     _ => f.write_str(&self.where_else()),
                 }
             }

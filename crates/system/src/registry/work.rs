@@ -124,6 +124,8 @@ pub enum Found {
     },
     /// The queue pair would answer now.
     Ready,
+    /// The port of this device is down, so packets went nowhere.
+    PortDown,
     /// Packets went to this address, which this process cannot look into.
     Far(IpAddr),
     /// The host of this address reports that nobody is there.
@@ -295,6 +297,7 @@ impl Found {
             Self::Far(address) => (10, address_words(address)),
             Self::Deserted(address) => (11, address_words(address)),
             Self::TooLong { packet, carried } => (12, [pair(packet, carried), 0]),
+            Self::PortDown => (13, [0; 2]),
         }
     }
 
@@ -318,6 +321,7 @@ impl Found {
                 let (packet, carried) = halves(a);
                 Self::TooLong { packet, carried }
             }
+            13 => Self::PortDown,
             _ => return None,
         })
     }

@@ -132,8 +132,8 @@ fn a_call_that_comes_too_early_says_what_comes_before() {
         "rdma_bind_addr answered EADDRNOTAVAIL: the address does not belong to this host: see \
          `ip address`",
         "rdma_listen answered EINVAL: the id listens; an id listens once, and instead of connecting",
-        "rdma_bind_addr answered EADDRNOTAVAIL: another id has this port already; 0.0.0.0, :: and \
-         loopback addresses stand for all others",
+        "rdma_bind_addr answered EADDRNOTAVAIL: another id has this port already (`transom devices` says \
+         whose); 0.0.0.0, :: and loopback addresses stand for all others",
         "rdma_reject answered EINVAL: the id listens; rdma_reject takes the id of a CONNECT_REQUEST",
     ];
     assert_eq!(sentences, expected);
@@ -168,8 +168,8 @@ fn what_the_rust_api_is_refused_is_told_too() {
     let of_it = |slot: &u8| registry.process(*slot).is_some_and(|it| it.pid == pid);
     let slots = (0..=u8::MAX).filter(of_it);
     let all: Vec<_> = slots.flat_map(|slot| registry.refused_calls(slot)).collect();
-    let said =
-        "another id has this port already; 0.0.0.0, :: and loopback addresses stand for all others";
+    let said = "another id has this port already (`transom devices` says whose); 0.0.0.0, :: and \
+                loopback addresses stand for all others";
     let is_it = |call: &CallRefusal| {
         call.verb.to_string() == "rdma_bind_addr" && call.said.to_string() == said
     };

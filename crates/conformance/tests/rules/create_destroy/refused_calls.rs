@@ -143,7 +143,9 @@ fn what_is_not_made_is_told() {
     refused(end.init(99));
     told("ibv_create_qp answered EINVAL: qp_type cannot be 0x63 (rule CR-05)");
     refused(ibv_qp_init_attr { recv_cq: null_mut(), ..end.init(IBV_QPT_RC) });
-    told("ibv_create_qp answered EINVAL: recv_cq names nothing that is there (rule CR-06)");
+    told(
+        "ibv_create_qp answered EINVAL: recv_cq names nothing that is there: is it NULL, or destroyed? (rule CR-06)",
+    );
     assert!(try_cq(end.context, 0, null_mut()).is_err());
     told("ibv_create_cq answered EINVAL: cqe is 0, and must be 1 at least (rule CR-13)");
     // SAFETY: an open context.
@@ -194,6 +196,9 @@ fn what_is_not_made_is_told() {
         "ibv_create_ah answered EINVAL: nothing can be sent to 0.0.0.0: it is the address of no host \
          (rule ST-29)",
     );
+    // SAFETY: as above.
+    assert!(unsafe { ibv_create_ah(end.pd, &mut to("::")) }.is_null());
+    told("ibv_create_ah answered EINVAL: the GID is all zero (grh.dgid): was it set? (rule ST-29)");
 }
 
 /// What an address vector is told whose index is behind the end of the table.
@@ -443,7 +448,18 @@ fn what_is_not_done_is_told() {
     // SAFETY: live objects.
     let answer = unsafe { (*end.context).ops.bind_mw.expect("never null")(qp, mw, &mut bind) };
     assert_eq!(answer, libc::EINVAL);
-    told("ibv_bind_mw {on} answered EINVAL: mw->type cannot be 0x2 (rule T1-01)");
+    told(
+        "ibv_bind_mw {on} answered EINVAL: mw->type is 2: ibv_post_send binds windows of type 2, ibv_bind_mw those of type 1 (rule T1-01)",
+    );
+    send(&mut ibv_send_wr { num_sge: 1, sg_list: null_mut(), ..wr(IBV_WR_SEND) });
+    told(
+        "ibv_post_send {on} answered EINVAL: sg_list is NULL, though num_sge is not 0 (rule PS-03)",
+    );
+    let patient = ibv_qp_attr { min_rnr_timer: 99, ..ibv_qp_attr::default() };
+    assert_eq!(modify_with(qp, &patient, IBV_QP_MIN_RNR_TIMER), libc::EINVAL);
+    told(
+        "ibv_modify_qp {on} answered EINVAL: min_rnr_timer is 99, and may be at most 31 (rule ST-07)",
+    );
 
     // A queue that is full is an answer, not a mistake: it is told once.
     for wr_id in 0..64 {

@@ -33,7 +33,7 @@ fn a_region_says_which_windows_are_bound_to_it() {
     assert_eq!(dereg(mr), libc::EBUSY);
     let told = last(qp);
     let window = format!(
-        "a window is bound to the region, with key {key:#x}, by QP {:#x} as wr_id ",
+        "a window is bound to the region, with key {key:#010x}, by QP {:#x} as wr_id ",
         number(qp)
     );
     assert!(told.starts_with("ibv_dereg_mr answered EBUSY: ") && told.contains(&window), "{told}");
@@ -67,7 +67,7 @@ fn what_is_in_use_says_by_what() {
     let handle = ah(pd, &here());
     let queue = srq(pd, 8);
     let words = format!(
-        "ibv_dealloc_pd answered EBUSY: still there: 1 memory region (with key {:#x}), 1 memory window, 1 shared \
+        "ibv_dealloc_pd answered EBUSY: still there: 1 memory region (with key {:#010x}), 1 memory window, 1 shared \
          receive queue, 1 address handle. Destroy these first (rule PD-02)",
         keys(mr).0
     );

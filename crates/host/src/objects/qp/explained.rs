@@ -197,6 +197,9 @@ impl At<'_> {
     /// The same where packets have gone.
     fn found_far(&self, destination: IpAddr) -> Found {
         let wire = self.qp.device.port().wire();
+        if wire.is_some_and(|wire| wire.is_down()) {
+            return Found::PortDown;
+        }
         match wire.and_then(|wire| wire.too_long_for(destination)) {
             Some(TooLong { packet, carried, .. }) => Found::TooLong { packet, carried },
             None => Found::Far(destination),

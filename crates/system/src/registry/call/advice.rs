@@ -1,7 +1,7 @@
 //! The likely intention behind a refused call, and what to do instead.
 
 use transom_device::Access;
-use transom_device::qp::QpState;
+use transom_device::qp::{Mask, QpState};
 
 use super::super::named::State;
 
@@ -10,6 +10,10 @@ pub(super) fn of_invalid(field: &str, value: u64) -> Option<String> {
     let access = || Access::from_bits_retain(value as u32);
     match field {
         "access" => missing_local_write(access()),
+        "sg_list" if value == 0 => Some("sg_list is NULL, though num_sge is not 0".to_owned()),
+        "bind_mw.mw->type" | "mw->type" if matches!(value, 1 | 2) => Some(format!(
+            "{field} is {value}: ibv_post_send binds windows of type 2, ibv_bind_mw those of type 1"
+        )),
         "ah_attr.port_num" | "port_num" => Some(format!(
             "{field} is {value}, and the device has port 1 only: it is left out easily"
         )),
@@ -27,9 +31,23 @@ fn missing_local_write(access: Access) -> Option<String> {
 /// A verb as a program calls it. Some are macros of `<infiniband/verbs.h>`, which call another function.
 pub(super) fn called(verb: &str) -> String {
     match verb {
-        "ibv_reg_mr_iova2" => "ibv_reg_mr (as ibv_reg_mr_iova2)".to_owned(),
+        "ibv_reg_mr_iova2" => "ibv_reg_mr".to_owned(),
         _ => verb.trim_start_matches('_').to_owned(),
     }
+}
+
+/// The field of `ibv_qp_attr` of one attribute, if a number goes there.
+pub(super) fn attribute_name(attribute: Mask) -> Option<&'static str> {
+    Some(match attribute {
+        Mask::TIMEOUT => "timeout",
+        Mask::RETRY_CNT => "retry_cnt",
+        Mask::RNR_RETRY => "rnr_retry",
+        Mask::MIN_RNR_TIMER => "min_rnr_timer",
+        Mask::MAX_QP_RD_ATOMIC => "max_rd_atomic",
+        Mask::MAX_DEST_RD_ATOMIC => "max_dest_rd_atomic",
+        Mask::PKEY_INDEX => "pkey_index",
+        _ => return None,
+    })
 }
 
 /// The attribute that the program itself has set a limit with, for a field of a work request.

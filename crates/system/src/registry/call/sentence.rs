@@ -48,7 +48,12 @@ impl fmt::Display for CallRefusal {
                 Some(advice) => write!(f, ": {advice}")?,
                 None => write!(f, ": {field} cannot be {value:#x}")?,
             },
-            CallFault::Unknown => write!(f, ": {field} names nothing that is there")?,
+            CallFault::Unknown => {
+                write!(f, ": {field} names nothing that is there")?;
+                if field.as_bytes() != b"fd" {
+                    write!(f, ": is it NULL, or destroyed?")?;
+                }
+            }
             CallFault::NoTransition => {
                 write!(
                     f,
@@ -127,11 +132,20 @@ impl fmt::Display for CallRefusal {
 
 /// The attributes that are out of their ranges, the first one's value, and its range.
 fn write_out_of_range(f: &mut fmt::Formatter<'_>, mask: u64, [is, most]: [u64; 2]) -> fmt::Result {
+    // Of one that has a name in `ibv_qp_attr`, that says it all.
+    let one = Mask::from_bits_retain(mask as u32);
+    let name = advice::attribute_name(one).filter(|_| (is, most) != (0, 0));
+    if let Some(name) = name {
+        return write!(f, ": {name} is {is}, and may be at most {most}");
+    }
     write!(f, ": out of range: {}", Attributes(mask))?;
     if (is, most) == (0, 0) {
         return Ok(());
     }
     let first = Mask::from_bits_retain(mask as u32).iter().next();
+    if let Some(name) = first.and_then(advice::attribute_name) {
+        return write!(f, "; {name} is {is}, and may be at most {most}");
+    }
     match first {
         Some(Mask::PATH_MTU) => {
             write!(f, "; path_mtu is {is}, and takes an enum ibv_mtu, from 1 to {most}")?;
@@ -192,7 +206,7 @@ fn write_bound(
     }
     write!(
         f,
-        ", with key {key:#x}, by QP {qp:#x} as wr_id {wr_id}, {} before. Invalidate it, bind it with \
+        ", with key {key:#010x}, by QP {qp:#x} as wr_id {wr_id}, {} before. Invalidate it, bind it with \
          length 0 (type 1), or deallocate it first",
         Age(age)
     )

@@ -87,12 +87,25 @@ impl fmt::Display for WorkRecord {
                     peer => write!(f, "a message of QP {peer:#x} ")?,
                 }
                 write!(f, "for QP {qp:#x} was dropped: ")?;
+                if (qp, why) == (0, Unheard::NoQueuePair) {
+                    return write!(
+                        f,
+                        "no queue pair that a program makes has number 0: was wr.ud.remote_qpn set?"
+                    );
+                }
                 return unheard(f, why);
             }
             _ => {}
         }
         if let Some(Work { wr_id, opcode, status }) = self.work {
-            write!(f, "{} (wr_id {wr_id})", opcode_name(opcode))?;
+            let name = match (self.fate, opcode) {
+                // Without immediate data it takes no receive.
+                (Fate::NotReady { .. }, Opcode::Write) => "WRITE with immediate data",
+                // It has no opcode of a completion.
+                (Fate::Unfit { reason: Reason::WrongService, .. }, _) => "a request",
+                _ => opcode_name(opcode),
+            };
+            write!(f, "{name} (wr_id {wr_id})")?;
             if qp != 0 {
                 write!(f, " by QP {qp:#x}")?;
             }
@@ -177,7 +190,11 @@ fn unfit(f: &mut fmt::Formatter<'_>, reason: Reason, value: u64, limit: u64) -> 
             "its address handle belongs to protection domain {value}, the queue pair to {limit}"
         ),
         Reason::WrongService => {
-            write!(f, "this type of queue pair does not have the operation (rule PS-06)")
+            write!(
+                f,
+                "this type of queue pair does not have the operation that was posted: UD has SEND only, UC \
+                 no READ and no atomics (rule PS-06)"
+            )
         }
         Reason::MemoryGone => {
             write!(
@@ -242,6 +259,11 @@ impl fmt::Display for Found {
                 "Its packets have {packet} bytes, and the way to the peer carries {carried}: path_mtu is \
                  {} at most, at both ends (rule PK-12)",
                 path_mtu(carried)
+            ),
+            Self::PortDown => write!(
+                f,
+                "The port of this device is down: `transom run --fault port-down` or `transom rehearse` has \
+                 taken it down for a while"
             ),
             Self::Far(address) => write!(
                 f,

@@ -37,6 +37,7 @@ impl At<'_> {
             return self.link_over_wire(to);
         }
         let _ = port.check_same_registry(slot);
+        self.qp.adapter.queue_pairs.note_none(self.qp.number.bits(), number.bits());
         Link::None
     }
 
