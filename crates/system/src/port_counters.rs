@@ -43,13 +43,14 @@ pub const COUNTERS: [Counter; 22] = [
 
 /// `ports/1/hw_counters`: those of mlx5 that node_exporter reads, as far as they have a meaning here, then those of
 /// rxe.
-pub const HW_COUNTERS: [Counter; 35] = [
+pub const HW_COUNTERS: [Counter; 37] = [
     ("duplicate_request", |sums| sums.carried.all.tally(Tally::Duplicate)),
     ("implied_nak_seq_err", |sums| sums.carried.all.tally(Tally::ImpliedSequenceError)),
     // How old the values may be, in milliseconds.
     ("lifespan", |_| 0),
     ("local_ack_timeout_err", |sums| sums.carried.all.tally(Tally::Timeout)),
     ("np_cnp_sent", |sums| sums.packets.notifications_sent),
+    ("np_ecn_marked_roce_packets", |sums| sums.packets.marked),
     ("out_of_buffer", |sums| sums.carried.all.tally(Tally::NoReceive)),
     ("out_of_sequence", |sums| sums.carried.all.tally(Tally::OutOfSequence)),
     ("packet_seq_err", |sums| sums.carried.all.tally(Tally::SequenceError)),
@@ -62,7 +63,10 @@ pub const HW_COUNTERS: [Counter; 35] = [
     ("resp_local_length_error", |sums| sums.carried.all.tally(Tally::LengthError)),
     ("resp_remote_access_errors", |sums| sums.carried.all.tally(Tally::AccessRefused)),
     ("rnr_nak_retry_err", |sums| sums.carried.all.tally(Tally::NotReady)),
-    ("rp_cnp_handled", |sums| sums.packets.notifications_received),
+    ("rp_cnp_handled", |sums| {
+        sums.packets.notifications_received.saturating_sub(sums.packets.notifications_ignored)
+    }),
+    ("rp_cnp_ignored", |sums| sums.packets.notifications_ignored),
     ("rx_atomic_requests", |sums| arrived(sums, Carried::Atomic)),
     ("rx_icrc_encapsulated", |sums| sums.packets.dropped(Dropped::WrongIcrc)),
     ("rx_read_requests", |sums| arrived(sums, Carried::Read)),
@@ -85,10 +89,12 @@ pub const HW_COUNTERS: [Counter; 35] = [
 /// The counters of [`HW_COUNTERS`] that have a meaning for one queue pair, by what it has carried. Packets are counted by
 /// process only.
 pub fn of_queue_pair(carried: Totals) -> impl Iterator<Item = (&'static str, u64)> {
-    const OF_PORT: [&str; 8] = [
+    const OF_PORT: [&str; 10] = [
         "lifespan",
         "np_cnp_sent",
+        "np_ecn_marked_roce_packets",
         "rp_cnp_handled",
+        "rp_cnp_ignored",
         "rx_icrc_encapsulated",
         "link_downed",
         "rcvd_pkts",

@@ -26,6 +26,10 @@ pub struct Packets {
     pub notifications_sent: u64,
     /// Congestion notifications received.
     pub notifications_received: u64,
+    /// How many of them came to a queue pair that does not slow down.
+    pub notifications_ignored: u64,
+    /// Packets that a congested network had marked, for queue pairs that tell their peers.
+    pub marked: u64,
     dropped: [u64; Dropped::ALL.len()],
 }
 
@@ -42,6 +46,8 @@ impl Packets {
             bytes_received: get(&counters.bytes_received),
             notifications_sent: get(&counters.notifications_sent),
             notifications_received: get(&counters.notifications_received),
+            notifications_ignored: get(&counters.notifications_ignored),
+            marked: get(&counters.marked),
             dropped: Dropped::ALL.map(|why| counters.dropped(why)),
         }
     }
@@ -61,6 +67,8 @@ impl Packets {
             (&mut self.bytes_received, other.bytes_received),
             (&mut self.notifications_sent, other.notifications_sent),
             (&mut self.notifications_received, other.notifications_received),
+            (&mut self.notifications_ignored, other.notifications_ignored),
+            (&mut self.marked, other.marked),
         ];
         let dropped = self.dropped.iter_mut().zip(other.dropped);
         for (sum, more) in sums.into_iter().chain(dropped) {

@@ -37,24 +37,22 @@ numbered! {
         LengthError = 13,
         /// A peer's access was refused.
         AccessRefused = 14,
-        /// A peer's request was refused as invalid.
-        InvalidRefused = 15,
         /// A peer's message found no receive.
-        NoReceive = 16,
+        NoReceive = 15,
         /// A peer's packet had come before.
-        Duplicate = 17,
+        Duplicate = 16,
         /// A peer's packet came too early: one before it is missing.
-        OutOfSequence = 18,
+        OutOfSequence = 17,
         /// A peer invalidated a key.
-        InvalidatedByPeer = 19,
+        InvalidatedByPeer = 18,
         /// No answer came, however often a request was sent.
-        RetryExceeded = 20,
+        RetryExceeded = 19,
         /// The other end was not ready, however often it was asked.
-        NotReadyExceeded = 21,
+        NotReadyExceeded = 20,
         /// A datagram left for a group.
-        GroupSent = 22,
+        GroupSent = 21,
         /// A datagram for a group was received that came without packets.
-        GroupReceived = 23,
+        GroupReceived = 22,
     }
 }
 
@@ -80,12 +78,8 @@ impl Tally {
         }
     }
 
-    /// The kind of refusal of a peer's request, if it is counted apart.
+    /// The kind of refusal of a peer's request, if it is counted apart. All refusals are counted by their reasons.
     pub(super) fn of_refusal(nak: NakCode) -> Option<Self> {
-        match nak {
-            NakCode::RemoteAccess => Some(Self::AccessRefused),
-            NakCode::InvalidRequest => Some(Self::InvalidRefused),
-            NakCode::RemoteOperational | NakCode::SequenceError => None,
-        }
+        (nak == NakCode::RemoteAccess).then_some(Self::AccessRefused)
     }
 }

@@ -116,6 +116,9 @@ impl Receiver for Dispatch<'_> {
                     let is_notice = |it: &&Packet<'_>| it.operation == Operation::Congestion;
                     let notices = packets.iter().filter(is_notice).count();
                     Counters::add(&counters.notifications_received, notices);
+                    if !qp.slows_down() {
+                        Counters::add(&counters.notifications_ignored, notices);
+                    }
                 }
                 return;
             }

@@ -100,6 +100,10 @@ pub struct Counters {
     pub notifications_sent: AtomicU64,
     /// Congestion notifications received (rule CNP-02).
     pub notifications_received: AtomicU64,
+    /// How many of them came to a queue pair that does not slow down.
+    pub notifications_ignored: AtomicU64,
+    /// Packets that a congested network had marked, for queue pairs that tell their peers (rule CNP-03).
+    pub marked: AtomicU64,
     /// By reason.
     dropped: [AtomicU64; Dropped::ALL.len()],
 }
@@ -148,10 +152,12 @@ impl Counters {
             handed_on,
             notifications_sent,
             notifications_received,
+            notifications_ignored,
+            marked,
             dropped,
         } = self;
         let all = [sent, bytes_sent, no_room, received, bytes_received, handed_on];
-        let others = [received_by_groups, notifications_sent, notifications_received];
-        all.into_iter().chain(others).chain(dropped)
+        let notifications = [notifications_sent, notifications_received, notifications_ignored];
+        all.into_iter().chain([received_by_groups, marked]).chain(notifications).chain(dropped)
     }
 }

@@ -9,13 +9,14 @@ use transom_conformance::forger::*;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone, interfaces_up, ip};
+use transom_conformance::queues::number;
 use transom_conformance::watching::{Counters, counters, grown};
 use transom_host::Options;
 use transom_ibverbs::ibv_attach_mcast;
 use transom_net::faults::Faults;
 use transom_system::addresses::gid;
-use transom_wire::Psn;
-use transom_wire::packet::{Ending, Operation, Packet, Transport};
+use transom_wire::packet::{Aeth, Ending, Operation, Packet, Transport};
+use transom_wire::{Psn, Syndrome};
 
 /// Waits until a counter has grown so much, and compares others then. What must not come would have come before.
 fn expect(before: &Counters, last: (&str, u64), others: &[(&str, u64)]) {
@@ -116,6 +117,64 @@ fn a_missed_packet_counts_at_both_ends() {
     alone(path_of!("a_missed_packet_counts_at_both_ends"), Way::Namespace, missed);
 }
 
+/// The answer to a WRITE comes, and that to the READ before it does not.
+pub(super) fn an_answer_is_missing() -> MemoryPair {
+    let (a, b) = ends(Link::Wire, Options::default());
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    // The target hears of nothing, and the time to wait for it has no end.
+    assert_eq!(modify(qb, &usual_attr(qa), IBV_QPS_INIT), 0);
+    bring_up(qa, &ibv_qp_attr { timeout: 0, ..usual_attr(qb) });
+    let it = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
+    for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
+        it.post_op(qa, opcode, it.far.addr(), it.key(), 64);
+    }
+    let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: 2 };
+    let of_the_write = Psn::new(usual_attr(qb).sq_psn + 1);
+    let to = number(qa);
+    let answer = Packet::new(Transport::Rc, Operation::Acknowledge(aeth), to, of_the_write);
+    let forger = Forger::at(PEER);
+    forger.send(&forger.seal(&answer));
+    it
+}
+
+fn missing() {
+    interfaces_up();
+    let before = counters();
+    let it = an_answer_is_missing();
+    let others = [("hw/completer_retry_err", 1), ("hw/local_ack_timeout_err", 0)];
+    expect(&before, ("hw/implied_nak_seq_err", 1), &others);
+    it.pair.a.expect_nothing();
+}
+
+/// Rules: SEE-04
+#[test]
+fn an_answer_that_shows_that_another_is_missing_counts_once() {
+    let path = path_of!("an_answer_that_shows_that_another_is_missing_counts_once");
+    alone(path, Way::Namespace, missing);
+}
+
+/// The network has gone.
+fn without_a_way() {
+    with_a_network();
+    let (a, b) = ends(Link::Wire, Options::default());
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    let ah_attr = to_gid(gid(Ipv4Addr::new(10, 9, 0, 2).into()));
+    bring_up(qa, &ibv_qp_attr { ah_attr, timeout: 10, retry_cnt: 0, ..usual_attr(qb) });
+    ip("link set near down");
+    let before = counters();
+    post(qa, &mut wr(IBV_WR_SEND));
+    a.expect(IBV_WC_RETRY_EXC_ERR);
+    let others = [("hw/send_err", 1), ("hw/retry_exceeded_err", 1), ("port_xmit_packets", 0)];
+    expect(&before, ("port_xmit_discards", 1), &others);
+}
+
+/// Rules: SEE-04
+#[test]
+fn a_packet_that_has_no_way_out_counts_as_discarded() {
+    let path = path_of!("a_packet_that_has_no_way_out_counts_as_discarded");
+    alone(path, Way::Namespace, without_a_way);
+}
+
 /// A packet that was marked on its way, and notifications from elsewhere.
 fn congested() {
     interfaces_up();
@@ -125,7 +184,8 @@ fn congested() {
     let marked = Forger::at(PEER).marked(3);
     let again = Packet { psn: Psn::new(both.psn().value() - 1), ..both.packet(Transport::Rc) };
     marked.send(&marked.seal(&again));
-    expect(&before, ("hw/rp_cnp_handled", 1), &[("hw/np_cnp_sent", 1)]);
+    let others = [("hw/np_cnp_sent", 1), ("hw/np_ecn_marked_roce_packets", 1)];
+    expect(&before, ("hw/rp_cnp_handled", 1), &others);
     let notification = Packet {
         operation: Operation::Congestion,
         becn: true,
@@ -136,8 +196,17 @@ fn congested() {
     };
     let forger = Forger::at(PEER);
     (0..4).for_each(|_| forger.send(&forger.seal(&notification)));
-    expect(&before, ("hw/rp_cnp_handled", 5), &[("hw/np_cnp_sent", 1)]);
+    let others = [("hw/np_cnp_sent", 1), ("hw/rp_cnp_ignored", 0)];
+    expect(&before, ("hw/rp_cnp_handled", 5), &others);
     both.write(2);
+    // Nothing is acknowledged here, so there is nothing to slow down.
+    let unreliable = WirePair::new(IBV_QPT_UC, options);
+    let to = number(unreliable.pair.qb);
+    (0..3).for_each(|_| forger.send(&forger.seal(&Packet { to, ..notification })));
+    expect(&before, ("hw/rp_cnp_ignored", 3), &[("hw/rp_cnp_handled", 5)]);
+    // Each marked packet counts. How many of them are told depends on the time between them.
+    (0..2).for_each(|_| marked.send(&marked.seal(&again)));
+    expect(&before, ("hw/np_ecn_marked_roce_packets", 3), &[("hw/rp_cnp_ignored", 3)]);
 }
 
 /// Rules: SEE-04
@@ -146,11 +215,36 @@ fn congestion_notifications_count_at_both_ends() {
     alone(path_of!("congestion_notifications_count_at_both_ends"), Way::Namespace, congested);
 }
 
-/// A datagram to a group comes from elsewhere, and has three members here in one process.
-fn to_members() {
+/// Groups are joined on networks.
+fn with_a_network() {
     ip("link add near type veth peer name far");
     ip("address add 10.9.0.1/24 dev near");
     ["lo", "near", "far"].iter().for_each(|name| ip(&format!("link set {name} up")));
+}
+
+/// A datagram to a group leaves.
+fn to_a_group() {
+    with_a_network();
+    let mut both = DatagramPair::new(Link::Wire);
+    let group = gid(Ipv4Addr::new(239, 77, 0, 1).into());
+    both.ah = ah(both.pair.a.pd, &to_gid(group));
+    let before = counters();
+    both.post_to(wr(IBV_WR_SEND), 100, 0xff_ffff, QKEY);
+    both.sent();
+    let others = [("port_xmit_packets", 1), ("unicast_xmit_packets", 0), ("hw/rdma_sends", 1)];
+    expect(&before, ("multicast_xmit_packets", 1), &others);
+}
+
+/// Rules: SEE-03
+#[test]
+fn a_datagram_that_leaves_for_a_group_is_one_packet() {
+    let path = path_of!("a_datagram_that_leaves_for_a_group_is_one_packet");
+    alone(path, Way::Namespace, to_a_group);
+}
+
+/// A datagram to a group comes from elsewhere, and has three members here in one process.
+fn to_members() {
+    with_a_network();
     let both = DatagramPair::new(Link::Wire);
     let group = Ipv4Addr::new(239, 77, 0, 1);
     let members = [ud_qp(&both.pair.b), ud_qp(&both.pair.b), both.pair.qb];

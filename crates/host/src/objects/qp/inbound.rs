@@ -134,6 +134,11 @@ impl QueuePair {
         });
     }
 
+    /// Whether congestion notifications make it slow down. Without answers it does not know what is on its way.
+    pub(crate) fn slows_down(&self) -> bool {
+        self.config.service.is_reliable()
+    }
+
     /// Whether it waits for an answer to a packet that it sent to this queue pair at this address.
     pub(crate) fn waits_for_answer(&self, to: IpAddr, peer: QpNumber, psn: Psn) -> bool {
         // Mostly it does not, and this shows without the lock.

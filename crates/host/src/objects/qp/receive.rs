@@ -125,9 +125,11 @@ impl ReceiveHalf {
         self.go_on_later(qp);
         let marked = route.traffic_class & CONGESTED == CONGESTED;
         let connected = matches!(self.link, Link::Wire(_));
-        if marked && connected && qp.device.options().congestion {
+        let tells = marked && connected && qp.device.options().congestion;
+        if let Some(wire) = qp.device.port().wire().filter(|_| tells) {
+            Counters::add(&wire.counters().marked, packets.len());
             let notice = self.notifier.notify(self.peer.bits(), DEFAULT_PKEY, clock::steady());
-            if let (Some(packet), Some(wire)) = (notice, qp.device.port().wire()) {
+            if let Some(packet) = notice {
                 Counters::add(&wire.counters().notifications_sent, 1);
                 self.send(&packet, qp);
             }
