@@ -2,6 +2,7 @@
 //! `transom_…`, by process.
 
 use super::seen::{Seen, SeenDevice, SeenProcess};
+use crate::run::tree::{BOARD_ID, HCA_TYPE};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -12,6 +13,7 @@ use std::fmt;
 use transom_device::execution::Tally;
 use transom_device::operation::Operation;
 use transom_device::protection::Reason;
+use transom_ibverbs::FW_VER;
 use transom_system::latency::{self, Times};
 use transom_system::registry::Dropped;
 use transom_system::traffic::{Amount, Carried, Totals, Way};
@@ -20,8 +22,8 @@ use transom_system::traffic::{Amount, Carried, Totals, Way};
 pub(super) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 pub(super) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The names that node_exporter gives to the counters of a port.
-const OF_PORT: [(&str, &str, &str); 22] = [
+/// The names that node_exporter gives to the counters of a port, of which it has more from version to version.
+const OF_PORT: [(&str, &str, &str); 45] = [
     ("VL15_dropped", "vl15_dropped", "Incoming VL15 packets dropped"),
     ("excessive_buffer_overrun_errors", "excessive_buffer_overrun_errors", "Buffer overruns"),
     ("link_downed", "link_downed", "Times the link went down"),
@@ -56,6 +58,54 @@ const OF_PORT: [(&str, &str, &str); 22] = [
     ("symbol_error", "symbol_error", "Minor link errors"),
     ("unicast_rcv_packets", "unicast_packets_received", "Unicast packets received"),
     ("unicast_xmit_packets", "unicast_packets_transmitted", "Unicast packets transmitted"),
+    // From here on those of `hw_counters`.
+    ("duplicate_request", "duplicate_requests_packets", "Packets of peers that had come before"),
+    (
+        "implied_nak_seq_err",
+        "implied_nak_seq_errors",
+        "Answers that showed that an earlier one is missing",
+    ),
+    ("local_ack_timeout_err", "local_ack_timeout_errors", "Times that no answer came in time"),
+    ("np_cnp_sent", "np_cnp_packets_sent", "Congestion notifications sent"),
+    (
+        "np_ecn_marked_roce_packets",
+        "np_ecn_marked_roce_packets_received",
+        "Packets received that a congested network had marked",
+    ),
+    ("out_of_buffer", "out_of_buffer_drops", "Messages that found no receive"),
+    ("out_of_sequence", "out_of_sequence_packets_received", "Packets of peers that came too early"),
+    ("packet_seq_err", "packet_sequence_errors", "Times that a peer missed a packet and said so"),
+    ("req_cqe_error", "req_cqes_errors", "Requests that ended in error"),
+    ("req_cqe_flush_error", "req_cqes_flush_errors", "Requests that were flushed"),
+    ("req_remote_access_errors", "req_remote_access_errors", "Accesses that a peer refused"),
+    (
+        "req_remote_invalid_request",
+        "req_remote_invalid_request_errors",
+        "Requests that a peer refused as invalid",
+    ),
+    ("resp_cqe_error", "resp_cqes_errors", "Receives that ended in error"),
+    ("resp_cqe_flush_error", "resp_cqes_flush_errors", "Receives that were flushed"),
+    ("resp_local_length_error", "resp_local_length_errors", "Messages longer than their receive"),
+    (
+        "resp_remote_access_errors",
+        "resp_remote_access_errors",
+        "Accesses of peers that were refused",
+    ),
+    ("rnr_nak_retry_err", "rnr_nak_retry_packets_received", "Times that a peer had no receive"),
+    (
+        "rp_cnp_handled",
+        "rp_cnp_packets_handled",
+        "Congestion notifications that slowed a queue pair down",
+    ),
+    (
+        "rp_cnp_ignored",
+        "rp_cnp_ignored_packets_received",
+        "Congestion notifications that changed nothing",
+    ),
+    ("rx_atomic_requests", "rx_atomic_requests", "Atomics carried out for peers"),
+    ("rx_icrc_encapsulated", "rx_icrc_encapsulated_errors", "Packets with a wrong ICRC"),
+    ("rx_read_requests", "rx_read_requests", "READs carried out for peers"),
+    ("rx_write_requests", "rx_write_requests", "WRITEs carried out for peers"),
 ];
 
 /// What was seen, as text.
@@ -169,7 +219,27 @@ fn of_port(seen: &Seen) -> impl Iterator<Item = Metric> {
     let physical = "Physical state of the port (5: link up)";
     let physical =
         metric("physical_state_id", physical, MetricType::Gauge, &|it| it.physical_state);
-    counters.chain([state, physical])
+    let rate = "Fastest rate that the port reports";
+    let rate = metric("rate_bytes_per_second", rate, MetricType::Gauge, &|it| it.rate);
+    let age = metric("lifespan_seconds", "Age of the values at most", MetricType::Gauge, &|it| {
+        it.port_counter("lifespan") / 1000
+    });
+    let info = seen.devices.iter().map(|device| {
+        let labels = vec![
+            ("board_id", BOARD_ID.to_owned()),
+            ("device", device.name.clone()),
+            ("firmware_version", FW_VER.to_string_lossy().into_owned()),
+            ("hca_type", HCA_TYPE.to_owned()),
+        ];
+        (labels, Value::Whole(1))
+    });
+    let info = Metric {
+        name: "node_infiniband_info".to_owned(),
+        help: "What the device is".to_owned(),
+        kind: MetricType::Gauge,
+        samples: info.collect(),
+    };
+    counters.chain([state, physical, rate, age, info])
 }
 
 /// A row of a process: what tells it from others of the same metric, and its value.

@@ -2,6 +2,7 @@
 
 use crate::devices;
 use crate::failure::Result;
+use crate::run::tree;
 use transom_device::Access;
 use transom_device::protection::State;
 use transom_ibverbs::{Description, DeviceName, port_attributes};
@@ -26,6 +27,8 @@ pub(super) struct SeenDevice {
     pub(super) name: String,
     pub(super) state: u64,
     pub(super) physical_state: u64,
+    /// In bytes per second.
+    pub(super) rate: u64,
     sums: Sums,
 }
 
@@ -69,6 +72,7 @@ impl Seen {
                 name: device.name.to_string(),
                 state: u64::from(port.state),
                 physical_state: port.phys_state.into(),
+                rate: tree::bytes_per_second(port.active_width, port.active_speed),
                 sums: registry.sums(number),
             })
         });

@@ -37,6 +37,10 @@ pub(super) const PLACES: [(&str, &[&str]); 3] = [
 /// below it, one each, and so has a device that is told a place on that bus.
 const PARENT: &str = "/sys/devices/transom-rdma";
 
+/// What the device says that it is.
+pub(crate) const HCA_TYPE: &str = "Transom";
+pub(crate) const BOARD_ID: &str = "Transom";
+
 /// The content at a path.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Content {
@@ -313,9 +317,9 @@ fn of_device(name: &DeviceName, number: u8) -> Vec<(&'static str, String)> {
         ("node_desc", name.to_string()),
         ("fw_ver", text(FW_VER)),
         ("hw_rev", format!("{HW_VER:x}")),
-        ("hca_type", "Transom".into()),
+        ("hca_type", HCA_TYPE.into()),
         // Debian's node_exporter tells of no device without it.
-        ("board_id", "Transom".into()),
+        ("board_id", BOARD_ID.into()),
     ]
 }
 
@@ -393,6 +397,21 @@ fn link_layer(link_layer: u8) -> &'static str {
 
 /// The rate from the number of lanes and the speed of one lane, in the codes of the port's attributes.
 fn rate(width: u8, speed: u8) -> String {
+    let (lanes, speed, name) = lanes(width, speed);
+    let tenths = lanes * speed;
+    let fraction = if tenths % 10 == 0 { String::new() } else { format!(".{}", tenths % 10) };
+    format!("{}{fraction} Gb/sec ({lanes}X {name})", tenths / 10)
+}
+
+/// The same in bytes per second.
+pub(crate) fn bytes_per_second(width: u8, speed: u8) -> u64 {
+    const TENTH: u64 = 100_000_000 / 8;
+    let (lanes, speed, _) = lanes(width, speed);
+    u64::from(lanes * speed) * TENTH
+}
+
+/// The number of lanes, the speed of one in tenths of Gbit/s, and its name.
+fn lanes(width: u8, speed: u8) -> (u16, u16, &'static str) {
     let lanes = match width {
         1 => 1,
         2 => 4,
@@ -400,7 +419,6 @@ fn rate(width: u8, speed: u8) -> String {
         8 => 12,
         _ => 2,
     };
-    // In tenths of Gbit/s.
     let (speed, name) = match speed {
         1 => (25, "SDR"),
         2 => (50, "DDR"),
@@ -410,9 +428,7 @@ fn rate(width: u8, speed: u8) -> String {
         64 => (500, "HDR"),
         _ => (1000, "NDR"),
     };
-    let tenths = lanes * speed;
-    let fraction = if tenths % 10 == 0 { String::new() } else { format!(".{}", tenths % 10) };
-    format!("{}{fraction} Gb/sec ({lanes}X {name})", tenths / 10)
+    (lanes, speed, name)
 }
 
 /// Converts a list such as `0-3,8` to a mask: groups of 32 bits in hexadecimal, the highest first.

@@ -1,5 +1,6 @@
 //! The real node_exporter of Debian reads the directory that `transom metrics` keeps.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -11,21 +12,84 @@ use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
 use transom_conformance::programs::{Running, command, program};
 use transom_conformance::watching::{Kept, counters};
 
+use super::metrics::printed;
+
 /// What an exporter answers at an address.
 pub(crate) fn scraped(address: SocketAddr) -> Option<String> {
-    let answer = answer(address, "/metrics")?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let (head, body) = answered(address, "GET /metrics HTTP/1.0\r\n\r\n")?;
     let succeeds = head.starts_with("HTTP/1.") && head[8..].starts_with(" 200 ");
-    succeeds.then(|| body.to_owned())
+    succeeds.then_some(body)
 }
 
-/// All that is answered at a path.
-pub(crate) fn answer(address: SocketAddr, path: &str) -> Option<String> {
+/// What it answers a request: head and body.
+pub(super) fn answered(address: SocketAddr, request: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+    stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
-    Some(answer)
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.to_owned(), body.to_owned()))
+}
+
+/// The samples of the device whose names begin so, by name and labels.
+fn samples(metrics: &str, name: &str) -> BTreeMap<(String, Vec<String>), f64> {
+    let of = |line: &str| {
+        let (sample, value) = line.split_once("} ")?;
+        let (found, labels) = sample.split_once('{')?;
+        let mut labels: Vec<_> = labels.split(',').map(str::to_owned).collect();
+        labels.sort();
+        let ours = found.starts_with(name) && labels.iter().any(|it| it == "device=\"transom0\"");
+        ours.then(|| ((found.to_owned(), labels), value.parse().expect("a number")))
+    };
+    metrics.lines().filter_map(of).collect()
+}
+
+/// What exporters newer than Debian's tell of a port too, as far as it has a meaning here: names of node_exporter 1.10.
+const NEWER: &[&str] = &[
+    "duplicate_requests_packets_total",
+    "excessive_buffer_overrun_errors_total",
+    "implied_nak_seq_errors_total",
+    "lifespan_seconds",
+    "local_ack_timeout_errors_total",
+    "local_link_integrity_errors_total",
+    "np_cnp_packets_sent_total",
+    "np_ecn_marked_roce_packets_received_total",
+    "out_of_buffer_drops_total",
+    "out_of_sequence_packets_received_total",
+    "packet_sequence_errors_total",
+    "port_receive_remote_physical_errors_total",
+    "port_receive_switch_relay_errors_total",
+    "req_cqes_errors_total",
+    "req_cqes_flush_errors_total",
+    "req_remote_access_errors_total",
+    "req_remote_invalid_request_errors_total",
+    "resp_cqes_errors_total",
+    "resp_cqes_flush_errors_total",
+    "resp_local_length_errors_total",
+    "resp_remote_access_errors_total",
+    "rnr_nak_retry_packets_received_total",
+    "rp_cnp_ignored_packets_received_total",
+    "rp_cnp_packets_handled_total",
+    "rx_atomic_requests_total",
+    "rx_icrc_encapsulated_errors_total",
+    "rx_read_requests_total",
+    "rx_write_requests_total",
+    "symbol_error_total",
+    "vl15_dropped_total",
+];
+
+/// `transom metrics` tells all that a real exporter tells, and what newer ones do.
+fn tells_the_same(exporter: &str, transom: &str) {
+    const OURS: &str = "node_infiniband_";
+    let (theirs, ours) = (samples(exporter, OURS), samples(transom, OURS));
+    for (sample, value) in &theirs {
+        assert_eq!(ours.get(sample), Some(value), "{sample:?} in {transom}");
+    }
+    let names = theirs.keys().map(|(name, _)| name.clone());
+    let newer = NEWER.iter().map(|name| format!("{OURS}{name}"));
+    let expected: BTreeSet<_> = names.chain(newer).collect();
+    let found: BTreeSet<_> = ours.keys().map(|(name, _)| name.clone()).collect();
+    assert_eq!(found, expected);
 }
 
 /// The value of a sample.
@@ -73,18 +137,19 @@ fn exported() {
         ("unicast_packets_transmitted_total", 30),
         ("port_errors_received_total", 0),
     ];
-    until("the counts", || {
+    let metrics = until("the counts", || {
         let metrics = scraped(address)?;
         let found = expected.map(|(name, _)| (name, count(&metrics, name)));
         let last = found[1].1;
         assert!(last <= 30, "{found:?}");
-        (found == expected).then_some(())
+        (found == expected).then_some(metrics)
     });
     assert_eq!(kept.counters(), counters());
+    tells_the_same(&metrics, &printed());
     kept.end();
 }
 
-/// Rules: SEE-06
+/// Rules: SEE-06, SEE-07
 #[test]
 fn node_exporter_tells_of_the_device() {
     alone(path_of!("node_exporter_tells_of_the_device"), Way::Namespace, exported);

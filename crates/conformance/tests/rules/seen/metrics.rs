@@ -4,24 +4,33 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use transom_abi::*;
 use transom_conformance::documents::root;
+use transom_conformance::forger::{FORGED, Forger, LENGTH, PEER, STRANGER};
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, interfaces_up, is_long};
-use transom_conformance::programs::{Running, command, installed};
+use transom_conformance::programs::{Running, command, installed, program};
+use transom_conformance::queues::number;
+use transom_conformance::shared_receive::srq;
+use transom_host::Options;
+use transom_net::faults::Faults;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
+use transom_wire::Psn;
+use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
-use super::exporters::{answer, scraped, value};
+use super::exporters::{answered, scraped, value};
+use super::packets::an_answer_is_missing;
 
 /// The metrics, printed once.
-fn printed() -> String {
+pub(super) fn printed() -> String {
     let output = Command::new(&command()[0]).arg("metrics").output().expect("the command");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
@@ -34,6 +43,13 @@ fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
         labels.iter().all(|label| found.contains(label)).then(|| value.parse::<f64>())
     });
     samples.map(|value| value.expect("a number")).sum()
+}
+
+/// The same of this process.
+fn own(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+    let pid = format!("pid=\"{}\"", std::process::id());
+    let labels: Vec<_> = labels.iter().copied().chain([pid.as_str()]).collect();
+    sum(metrics, name, &labels)
 }
 
 /// Five WRITEs, one of which is refused, a bind, and a SEND that finds no receive.
@@ -56,11 +72,7 @@ fn of_known_traffic() {
     assert_eq!(it.op_on(qa, IBV_WR_SEND, 0, 0, 8).status, IBV_WC_RNR_RETRY_EXC_ERR);
     let after = printed();
 
-    let pid = format!("pid=\"{}\"", std::process::id());
-    let of = |metrics: &str, name: &str, labels: &[&str]| {
-        let labels: Vec<_> = labels.iter().copied().chain([pid.as_str()]).collect();
-        sum(metrics, name, &labels)
-    };
+    let of = own;
     let sent = ["direction=\"sent\"", "operation=\"write\"", "link=\"host\""];
     assert_eq!(of(&after, "transom_messages_total", &sent), 4.0, "{after}");
     assert_eq!(of(&after, "transom_message_bytes_total", &sent), 400.0);
@@ -78,8 +90,6 @@ fn of_known_traffic() {
     assert_eq!(of(&after, "transom_not_ready_total", &[]), 2.0);
     assert_eq!(of(&after, "transom_no_receive_total", &[]), 2.0);
     assert_eq!(of(&after, "transom_not_ready_seconds_total", &[]), 0.000_01);
-    assert!(of(&after, "transom_queue_high_water", &["queue=\"send\""]) >= 1.0);
-    assert_eq!(of(&after, "transom_objects", &["kind=\"qp\""]), 6.0);
     let port = "node_infiniband_port_data_transmitted_bytes_total";
     assert_eq!(sum(&after, port, &["device=\"transom0\"", "port=\"1\""]), 464.0);
     assert!(after.ends_with("# EOF\n"));
@@ -89,6 +99,143 @@ fn of_known_traffic() {
 #[test]
 fn metrics_tell_of_each_process_what_it_did() {
     alone(path_of!("metrics_tell_of_each_process_what_it_did"), Way::Namespace, of_known_traffic);
+}
+
+/// Objects, keys, operations and queues.
+fn of_all_kinds() {
+    let it = MemoryPair::new(Link::Loopback, 4096);
+    let Pair { a, b, qa, qb } = &it.pair;
+    let (_, shared) = (b.another_pd(), srq(b.pd, 4));
+    let metrics = printed();
+    let objects = [("ctx", 2.0), ("pd", 3.0), ("cq", 2.0), ("qp", 2.0), ("mr", 2.0), ("srq", 1.0)];
+    for (kind, count) in objects {
+        let kind = format!("kind=\"{kind}\"");
+        assert_eq!(own(&metrics, "transom_objects", &[&kind]), count, "{kind} {shared:?}");
+    }
+
+    let (at, key, window) = (it.far.addr(), it.key(), b.mw(IBV_MW_TYPE_2));
+    let range = Range { addr: at, length: 64, mr: it.mb, access: IBV_ACCESS_REMOTE_WRITE };
+    post(*qb, &mut local_inv_wr(bind(b, *qb, window, range)));
+    b.expect(IBV_WC_SUCCESS);
+    let mut invalidates = wr(IBV_WR_SEND_WITH_INV);
+    invalidates.imm.invalidate_rkey = bind(b, *qb, window, range);
+    it.recv(*qb, 1, 64);
+    post(*qa, &mut invalidates);
+    for end in [a, b] {
+        end.expect(IBV_WC_SUCCESS);
+    }
+    for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
+        assert_eq!(it.op(opcode, at, key, 8).status, IBV_WC_SUCCESS);
+    }
+    // Three receives wait, and four messages for an end that hears of nothing and is given all the time.
+    (0..3).for_each(|wr_id| it.recv(*qb, wr_id, 64));
+    let (asks, deaf) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    assert_eq!(modify(deaf, &usual_attr(asks), IBV_QPS_INIT), 0);
+    bring_up(asks, &ibv_qp_attr { timeout: 0, ..usual_attr(deaf) });
+    (0..4).for_each(|_| post(asks, &mut wr(IBV_WR_SEND)));
+
+    let metrics = printed();
+    let of = |name: &str, labels: &[&str]| own(&metrics, name, labels);
+    for by in ["itself", "peer"] {
+        let by = format!("by=\"{by}\"");
+        assert_eq!(of("transom_invalidations_total", &[&by]), 1.0, "{by} in {metrics}");
+    }
+    for (operation, messages, bytes) in
+        [("send", 1.0, 0.0), ("write", 0.0, 0.0), ("read", 2.0, 16.0), ("atomic", 1.0, 8.0)]
+    {
+        let operation = format!("operation=\"{operation}\"");
+        for direction in ["direction=\"sent\"", "direction=\"received\""] {
+            let labels = [direction, &operation, "link=\"host\""];
+            assert_eq!(of("transom_messages_total", &labels), messages, "{labels:?} {metrics}");
+            assert_eq!(of("transom_message_bytes_total", &labels), bytes, "{labels:?} {metrics}");
+        }
+    }
+    assert_eq!(of("transom_messages_total", &["link=\"wire\""]), 0.0);
+    assert_eq!(of("transom_queue_high_water", &["queue=\"receive\""]), 3.0);
+    assert_eq!(of("transom_queue_high_water", &["queue=\"send\""]), 4.0);
+    assert_eq!(set_state(asks, IBV_QPS_RESET), 0);
+}
+
+/// Rules: SEE-08
+#[test]
+fn metrics_tell_of_objects_keys_operations_and_queues() {
+    let path = path_of!("metrics_tell_of_objects_keys_operations_and_queues");
+    alone(path, Way::Namespace, of_all_kinds);
+}
+
+/// Requests that are sent again over the wire, each for another reason, and packets that nobody takes.
+fn over_the_wire() {
+    interfaces_up();
+    // Those of a device are counted from its opening on.
+    let faults: Faults = "drop,op=write,nth=1".parse().expect("a fault");
+    let faults = Some(&*Box::leak(Box::new(faults)));
+    let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    let it = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
+    connect(qa, qb);
+    let (at, key) = (it.far.addr(), it.key());
+    // Nothing behind it shows that it is lost.
+    assert_eq!(it.op(IBV_WR_RDMA_WRITE, at, key, 100).status, IBV_WC_SUCCESS);
+    assert_eq!(it.op(IBV_WR_RDMA_READ, at, key, 100).status, IBV_WC_SUCCESS);
+    // A packet from nobody that the queue pair knows.
+    let operation = Operation::SendOnly(Ending::Plain);
+    let strange = Packet {
+        payload: &[FORGED; LENGTH],
+        ..Packet::new(Transport::Rc, operation, number(qb), Psn::new(19))
+    };
+    let stranger = Forger::at(STRANGER);
+    stranger.send(&stranger.seal(&strange));
+    let missing = an_answer_is_missing();
+    // One for nobody.
+    let forger = Forger::at(PEER);
+    forger.send(&forger.seal(&Packet { to: strange.to ^ 0x7ff, ..strange }));
+
+    let dropped = |metrics: &str, reason: &str| {
+        own(metrics, "transom_packets_dropped_total", &[&format!("reason=\"{reason}\"")])
+    };
+    let again = |metrics: &str, reason: &str| {
+        own(metrics, "transom_retransmissions_total", &[&format!("reason=\"{reason}\"")])
+    };
+    let metrics = until("the last packets", || {
+        let metrics = printed();
+        let all = dropped(&metrics, "no_queue_pair") > 0.0
+            && again(&metrics, "implied_sequence_error") > 0.0;
+        all.then_some(metrics)
+    });
+    assert_eq!(dropped(&metrics, "other_address"), 1.0, "{metrics}");
+    assert_eq!(dropped(&metrics, "no_queue_pair"), 1.0, "{metrics}");
+    assert_eq!(dropped(&metrics, "wrong_icrc"), 0.0, "{metrics}");
+    for reason in ["timeout", "implied_sequence_error"] {
+        assert_eq!(again(&metrics, reason), 1.0, "{reason} in {metrics}");
+    }
+    for operation in ["write", "read"] {
+        let operation = format!("operation=\"{operation}\"");
+        for direction in ["direction=\"sent\"", "direction=\"received\""] {
+            let of = |link| own(&metrics, "transom_messages_total", &[direction, &operation, link]);
+            assert_eq!((of("link=\"wire\""), of("link=\"host\"")), (1.0, 0.0), "{metrics}");
+        }
+    }
+    // Two WRITEs one after the other: the second shows that the first is lost.
+    drop(missing);
+    let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    let it = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
+    connect(qa, qb);
+    let mut sges = [it.near_sge(0, 100)];
+    let mut second = rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, it.far.addr(), it.key());
+    let mut first = ibv_send_wr { next: &raw mut second, ..second };
+    post(qa, &mut first);
+    for _ in 0..2 {
+        it.pair.a.expect(IBV_WC_SUCCESS);
+    }
+    assert_eq!(again(&printed(), "sequence_error"), 1.0);
+}
+
+/// Rules: SEE-08
+#[test]
+fn metrics_tell_of_the_wire_why_requests_went_again_and_what_was_dropped() {
+    let path = path_of!("metrics_tell_of_the_wire_why_requests_went_again_and_what_was_dropped");
+    alone(path, Way::Namespace, over_the_wire);
 }
 
 /// Over HTTP and in a file, in the form that the reader asks for.
@@ -106,8 +253,8 @@ fn read_by_others() {
     let name = "node_infiniband_port_packets_transmitted_total{device=\"transom0\",port=\"1\"}";
     assert_eq!(value(&metrics, name), 1.0);
     assert!(metrics.contains("# TYPE node_infiniband_port_packets_transmitted_total counter\n"));
-    let root = answer(address, "/").expect("it is there");
-    assert!(root.starts_with("HTTP/1.1 200 ") && root.contains("href=\"/metrics\""), "{root}");
+    let (head, root) = answered(address, "GET / HTTP/1.0\r\n\r\n").expect("it is there");
+    assert!(head.starts_with("HTTP/1.1 200 ") && root.contains("href=\"/metrics\""), "{head}");
     let mut second = Command::new(&command()[0]);
     let second = second.args(["metrics", "--listen", &address.to_string()]).output().expect("runs");
     let said = String::from_utf8_lossy(&second.stderr);
@@ -115,10 +262,57 @@ fn read_by_others() {
     let in_file = until("the file", || fs::read_to_string(&file).ok());
     assert_eq!(value(&in_file, name), 1.0);
     promtool_takes(&metrics);
+    answers_as_it_is_asked(address, &metrics);
+    collected(scratch.path());
     transom.signal(libc::SIGTERM);
     let printed = transom.success(Duration::from_secs(30)).expect("it ends well");
     assert!(printed.complaints.contains("answers at http://127.0.0.1:9879/metrics"), "{printed:?}");
     assert!(!file.exists());
+}
+
+/// Who asks for OpenMetrics gets that, with the same samples. What is not asked for as it should be is said.
+fn answers_as_it_is_asked(address: SocketAddr, plain: &str) {
+    let asked =
+        |request: &str| answered(address, &format!("{request}\r\n\r\n")).expect("an answer");
+    let (head, open) = asked(
+        "GET /metrics HTTP/1.1\r\nHost: here\r\nAccept: \
+         application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5",
+    );
+    let kind = "\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+    assert!(head.contains(kind), "{head}");
+    assert!(open.ends_with("\n# EOF\n"), "{open}");
+    assert!(open.contains("# TYPE node_infiniband_port_packets_transmitted counter\n"), "{open}");
+    let of = |text: &str| {
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        samples.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&open), of(plain));
+    let (head, body) = asked("HEAD /metrics HTTP/1.1");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.is_empty(), "{head}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", plain.len())), "{head}");
+    let (head, body) = asked("GET /else HTTP/1.1");
+    assert!(head.starts_with("HTTP/1.1 404 ") && body == "see /metrics\n", "{head}");
+    let (head, _) = asked("POST /metrics HTTP/1.1");
+    assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
+}
+
+/// The real node_exporter of Debian takes the file of this directory.
+fn collected(directory: &Path) {
+    let address: SocketAddr = "127.0.0.1:9100".parse().expect("an address");
+    let exporter = program("prometheus-node-exporter", "prometheus-node-exporter");
+    let mut exporter = Command::new(exporter);
+    exporter
+        .arg(format!("--collector.textfile.directory={}", directory.display()))
+        .arg(format!("--web.listen-address={address}"))
+        .args(["--collector.disable-defaults", "--collector.textfile"])
+        .stderr(Stdio::null());
+    let _exporter = Running::start(&mut exporter);
+    let metrics = until("the exporter", || scraped(address));
+    assert_eq!(value(&metrics, "node_textfile_scrape_error"), 0.0, "{metrics}");
+    let sent = ["direction=\"sent\"", "operation=\"write\"", "link=\"host\""];
+    assert_eq!(own(&metrics, "transom_messages_total", &sent), 1.0, "{metrics}");
+    let name = "node_infiniband_port_packets_transmitted_total{device=\"transom0\",port=\"1\"}";
+    assert_eq!(value(&metrics, name), 1.0);
 }
 
 /// Rules: SEE-09
