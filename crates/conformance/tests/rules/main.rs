@@ -191,6 +191,7 @@ mod seen {
     mod events;
     pub(crate) mod exporters;
     mod metrics;
+    mod names;
     mod packets;
     mod probes;
     mod processes;

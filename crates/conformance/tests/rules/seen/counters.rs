@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use transom_abi::*;
 use transom_conformance::datagrams::*;
+use transom_conformance::extended_qp::*;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone, interfaces_up};
@@ -11,15 +12,36 @@ use transom_conformance::watching::{Counters, counters, grown};
 use transom_host::Options;
 use transom_ibverbs::ibv_attach_mcast;
 use transom_net::faults::Faults;
+use transom_system::port_counters::of_queue_pair;
+use transom_system::registry::Registry;
+use transom_system::segment::Segment;
 
-/// Carries traffic out between two reads of the counters, and compares how much they have grown.
+/// Carries traffic out between two reads of the counters, and compares how much they have grown: those of the port, and
+/// those of all queue pairs together.
 fn counts(name: &str, traffic: impl FnOnce(), expected: &[(&str, u64)]) {
-    let before = counters();
+    let (before, by_pairs_before) = (counters(), by_queue_pairs());
     traffic();
-    let found = grown(&before, &counters());
+    let (found, by_pairs) = (grown(&before, &counters()), by_queue_pairs());
     let expected: BTreeMap<_, _> =
         expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
     assert_eq!(found, expected, "{name}");
+    let of_pairs = |(name, _): &(&String, &u64)| by_pairs.contains_key(*name);
+    let expected: Counters =
+        expected.iter().filter(of_pairs).map(|(name, count)| (name.clone(), *count)).collect();
+    assert_eq!(grown(&by_pairs_before, &by_pairs), expected, "{name}, by queue pair");
+}
+
+/// What `rdma statistic qp show` tells of the queue pairs here, added up.
+fn by_queue_pairs() -> Counters {
+    let processes = Registry::open().expect("the registry").processes();
+    let segments: Vec<_> = processes.iter().filter(|it| it.alive).filter_map(Segment::of).collect();
+    let mut sums = Counters::new();
+    for (_, carried) in segments.iter().flat_map(Segment::carried_by_each) {
+        for (name, count) in of_queue_pair(carried) {
+            *sums.entry(format!("hw/{name}")).or_default() += count;
+        }
+    }
+    sums
 }
 
 /// The packets and bytes that leave and come in the host, and what else is counted.
@@ -58,6 +80,9 @@ fn messages() {
         counts("a READ", || op(IBV_WR_RDMA_READ, 3000), &read);
         let changed = within_host(2, 40, &[("hw/rx_atomic_requests", 1)]);
         counts("an atomic", || op(IBV_WR_ATOMIC_FETCH_AND_ADD, 8), &changed);
+        let written = within_host(1, 24, &[("hw/rx_write_requests", 1)]);
+        counts("an ATOMIC WRITE", || op(IBV_WR_ATOMIC_WRITE, 8), &written);
+        counts_a_flush(&it);
         let sent = within_host(2, 2080, &[("hw/rdma_sends", 1), ("hw/rdma_recvs", 1)]);
         let send = || {
             it.recv(*qb, 1, 8192);
@@ -80,7 +105,23 @@ fn messages() {
     }
 }
 
-/// Rules: SEE-01, SEE-03
+/// One packet asks and one answers, and neither brings data.
+fn counts_a_flush(it: &MemoryPair) {
+    let (a, b) = (&it.pair.a, &it.pair.b);
+    let [qa, qb] = [a, b].map(|end| qp_ex(end, IBV_QPT_RC, IBV_QP_EX_WITH_FLUSH));
+    connect_with(qa, qb, |attr| attr.qp_access_flags |= IBV_ACCESS_FLUSH_GLOBAL);
+    let mr = b.reg(&it.far, ALL | IBV_ACCESS_FLUSH_GLOBAL as i32);
+    let (at, key) = (it.far.addr(), keys(mr).1);
+    let flush = || {
+        let code =
+            Builder::of(qa).batch(|build| build.signaled(1).flush(key, at, 64, 1, IBV_FLUSH_RANGE));
+        assert_eq!(code, 0);
+        a.expect(IBV_WC_SUCCESS);
+    };
+    counts("a FLUSH", flush, &within_host(2, 32, &[]));
+}
+
+/// Rules: SEE-01, SEE-03, SEE-22
 #[test]
 fn each_message_in_the_host_counts_as_an_adapters_packets() {
     let path = path_of!("each_message_in_the_host_counts_as_an_adapters_packets");
@@ -133,6 +174,22 @@ fn failures() {
         };
         counts("a SEND without a receive", send, &not_ready);
 
+        let (qa, qb) = (it.pair.a.qp(IBV_QPT_RC), it.pair.b.qp(IBV_QPT_RC));
+        // It hears of nothing yet.
+        assert_eq!(modify(qb, &usual_attr(qa), IBV_QPS_INIT), 0);
+        bring_up(qa, &ibv_qp_attr { timeout: 8, retry_cnt: 2, ..usual_attr(qb) });
+        let unanswered = [
+            ("hw/local_ack_timeout_err", 3),
+            ("hw/completer_retry_err", 3),
+            ("hw/retry_exceeded_err", 1),
+            ("hw/req_cqe_error", 1),
+        ];
+        let send = || {
+            let failed = it.op_on(qa, IBV_WR_SEND, 0, 0, 16);
+            assert_eq!(failed.status, IBV_WC_RETRY_EXC_ERR);
+        };
+        counts("a SEND without an answer", send, &unanswered);
+
         let (qa, qb) = it.pair.another(IBV_QPT_RC);
         it.recv(qb, 1, 8);
         it.recv(qb, 2, 8);
@@ -154,7 +211,7 @@ fn failures() {
     }
 }
 
-/// Rules: SEE-04
+/// Rules: SEE-04, SEE-22
 #[test]
 fn each_failure_counts_at_the_end_that_sees_it() {
     alone(path_of!("each_failure_counts_at_the_end_that_sees_it"), Way::Namespace, failures);
@@ -235,6 +292,14 @@ fn over_the_wire() {
     }
     // Three WRITEs went out, two of them were acknowledged, and a READ has a request and three answers.
     assert_eq!(found["port_xmit_packets"], 3 + 2 + 4, "{found:?}");
+    // BTH and ICRC are in each, a RETH in what asks, an AETH in what answers, but for the READ's middle packet.
+    let (headers, reth, aeth) = (12 + 4, 16, 4);
+    let writes = 3 * (headers + reth + 1000) + 2 * (headers + aeth);
+    let read = headers + reth + 3 * headers + 2 * aeth + 3000;
+    for name in ["port_xmit_data", "port_rcv_data"] {
+        assert_eq!(found[name], (writes + read) / 4, "{name} in {found:?}");
+    }
+    assert_eq!((found["hw/sent_pkts"], found["hw/rcvd_pkts"]), (9, found["port_rcv_packets"]));
 }
 
 /// Rules: SEE-01, SEE-03, SEE-04
