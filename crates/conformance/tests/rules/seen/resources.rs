@@ -9,6 +9,7 @@ use transom_conformance::c_programs::compile;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
 use transom_conformance::programs::command;
+use transom_conformance::watching::{counters, grown};
 
 /// What `rdma` says under `transom run`.
 fn told(words: &str) -> String {
@@ -32,6 +33,7 @@ fn with<'a>(objects: &'a [Value], key: &str, value: impl Into<Value>) -> Vec<&'a
 
 fn known_objects() {
     let scratch = Scratch::new("resources");
+    let before = counters();
     let known = compile(&scratch, "known.c", "known", &["-libverbs"]);
     let mut run = Command::new(&command()[0]);
     run.args(["run", "--"]).arg(known).arg("3");
@@ -80,15 +82,33 @@ fn known_objects() {
 
     let windows = asked("resource show mw");
     assert_eq!(with(&windows, "state", "FREE").len(), 1, "{windows:?}");
+    let bound = with(&windows, "state", "BOUND");
+    let [bound] = bound[..] else { panic!("{windows:?}") };
+    let expected = serde_json::json!({
+        "ifindex": 0, "ifname": "transom0", "mwn": bound["mwn"], "type": bound["type"],
+        "state": "BOUND", "rkey": format!("{:x}", facts["window"]),
+        "iova": format!("{:x}", facts["iova"] + 8192 - 64), "mwlen": 64, "lqpn": rc,
+        "pdn": domain, "pid": pid, "comm": "known",
+    });
+    assert_eq!(*bound, expected);
+    assert!(["2A", "2B"].map(Value::from).contains(&bound["type"]), "{bound}");
+    let line = told(&format!("resource show mw lqpn {rc}"));
+    let key = format!(" state BOUND rkey {:#x} iova ", facts["window"]);
+    assert!(line.lines().count() == 1 && line.contains(&key), "{line}");
+    // Details are those of drivers in the kernel, and there is none.
+    for kind in ["qp", "mr", "mw", "cq", "pd", "ctx", "srq", "cm_id"] {
+        let objects = asked(&format!("resource show {kind}"));
+        assert_eq!(asked(&format!("-d resource show {kind}")), objects, "{kind}");
+    }
     // Two of its own queue, and one of the datagrams' each.
     let queues = asked("resource show cq");
     assert_eq!(with(&queues, "users", 4).len(), 1, "{queues:?}");
     assert_eq!(with(&queues, "users", 4)[0]["cqe"], facts["cqe"]);
     assert_eq!(with(&queues, "users", 0).len(), 1, "{queues:?}");
-    // A region, a window, a shared queue and two queue pairs.
+    // A region, two windows, a shared queue and two queue pairs.
     let domains = asked("resource show pd");
-    assert_eq!(with(&domains, "users", 5).len(), 1, "{domains:?}");
-    assert_eq!(with(&domains, "users", 5)[0]["pdn"], domain);
+    assert_eq!(with(&domains, "users", 6).len(), 1, "{domains:?}");
+    assert_eq!(with(&domains, "users", 6)[0]["pdn"], domain);
     assert_eq!(with(&domains, "users", 0).len(), 1, "{domains:?}");
     assert_eq!(asked("resource show ctx").len(), 1);
     let shared = asked("resource show srq");
@@ -100,6 +120,16 @@ fn known_objects() {
     let [counts] = &counts[..] else { panic!("{counts:?}") };
     assert_eq!((&counts["rx_read_requests"], &counts["rdma_sends"]), (&3.into(), &0.into()));
     assert_eq!(counts["lqpn"], serde_json::json!([rc]));
+    // Nobody else has counted anything.
+    let grown = grown(&before, &counters());
+    let of_pair = counts.as_object().expect("an object").iter();
+    let of_pair = of_pair.filter(|(name, _)| before.contains_key(&format!("hw/{name}")));
+    let of_pair: Vec<_> = of_pair.collect();
+    assert!(of_pair.len() > 20, "{counts}");
+    for (name, count) in of_pair {
+        let of_port = grown.get(&format!("hw/{name}")).copied().unwrap_or_default();
+        assert_eq!(*count, of_port, "{name} in {grown:?}");
+    }
     let text = told(&format!("statistic qp show lqpn {rc}"));
     assert!(text.starts_with("link transom0/1 cntn "), "{text}");
     assert!(text.contains("\n    rx_read_requests 3 \n"), "{text}");
