@@ -193,7 +193,7 @@ fn records_that_were_written_over_unread_are_counted() {
 /// What the other processes do; on its own it does nothing.
 #[test]
 fn role() {
-    play(&[("lives", lives), ("exits", exits)]);
+    play(&[("lives", lives), ("exits", exits), ("leaves", leaves), ("is_deaf", is_deaf)]);
 }
 
 /// Connects, and says when somebody watches it.
@@ -277,6 +277,118 @@ fn a_process_that_exits_while_it_is_connected_is_no_anomaly() {
         Way::Namespace,
         exited,
     );
+}
+
+/// Leaves without a word to its library, when it is told to.
+fn leaves(channel: &mut Channel) {
+    let _end = connected(channel);
+    let [] = channel.hear();
+    // SAFETY: as a program's own call of `_exit`.
+    unsafe { libc::_exit(0) }
+}
+
+fn left() {
+    let end_here = open();
+    let qp = end_here.qp(IBV_QPT_RC);
+    let mut peer = Child::start(path_of!("leaves"));
+    meet(&mut peer.channel, qp);
+    let [] = peer.hear();
+    let directory = Scratch::new("left");
+    let running = begin(directory.path(), &[std::process::id(), peer.pid()], &[]);
+    let [] = peer.hear();
+    peer.tell(&[]);
+    until("a file", || (!documents(directory.path()).is_empty()).then_some(()));
+    end(running);
+    let (_, document) = &documents(directory.path())[0];
+    let gone = &document["tracer_data"]["anomalies"][0];
+    assert_eq!((&gone["reason"], &gone["pid"]), (&"gone".into(), &peer.pid().into()), "{gone}");
+    peer.kill();
+}
+
+/// Rules: SEE-65
+#[test]
+fn a_process_that_calls_exit_without_its_library_leaves_a_file() {
+    let path = path_of!("a_process_that_calls_exit_without_its_library_leaves_a_file");
+    alone(path, Way::Namespace, left);
+}
+
+/// Is connected, and then hears of nothing.
+fn is_deaf(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    assert_eq!(set_state(qp, IBV_QPS_RESET), 0);
+    channel.tell(&[]);
+    until("events to be wanted", || tools::is_on(Tool::Events).then_some(()));
+    channel.tell(&[]);
+    let [] = channel.hear();
+}
+
+fn unanswered() {
+    let end_here = open();
+    let qp = end_here.qp(IBV_QPT_RC);
+    let mut peer = Child::start(path_of!("is_deaf"));
+    meet_to_lose(&mut peer.channel, qp);
+    let [] = peer.hear();
+    let directory = Scratch::new("unanswered");
+    let (me, peer_pid) = (std::process::id(), peer.pid());
+    let running = begin(directory.path(), &[me, peer_pid], &[]);
+    let [] = peer.hear();
+    post(qp, &mut wr(IBV_WR_SEND));
+    end_here.expect(IBV_WC_RETRY_EXC_ERR);
+    until("a file", || (!documents(directory.path()).is_empty()).then_some(()));
+    let said = end(running);
+    peer.kill();
+    let [(_, document)] = &documents(directory.path())[..] else { panic!("{said}") };
+    let data = &document["tracer_data"];
+    let [failed] = &data["anomalies"].as_array().unwrap()[..] else { panic!("{data}") };
+    assert_eq!(
+        (&failed["pid"], &failed["status"], &failed["role"]),
+        (&me.into(), &"IBV_WC_RETRY_EXC_ERR".into(), &"origin".into()),
+        "{failed}"
+    );
+    let mut pids: Vec<_> =
+        data["processes"].as_array().unwrap().iter().map(|it| it["pid"].as_u64()).collect();
+    let mut both = [me, peer_pid].map(|pid| Some(u64::from(pid)));
+    pids.sort();
+    both.sort();
+    assert_eq!(pids, both, "{data}");
+    let all = shown(document);
+    let requests = find(&all, "/requests", "SEND");
+    let [request] = requests[..] else { panic!("{all:#?}") };
+    assert_eq!(request.arguments["status"], "IBV_WC_RETRY_EXC_ERR");
+    let marks = find(&all, "anomalies", "");
+    let [mark] = marks[..] else { panic!("{all:#?}") };
+    assert!(mark.name.contains(failed["sentence"].as_str().unwrap()), "{}", mark.name);
+}
+
+/// Rules: SEE-63, SEE-65
+#[test]
+fn a_request_that_nobody_answers_leaves_one_file_of_both_ends() {
+    let path = path_of!("a_request_that_nobody_answers_leaves_one_file_of_both_ends");
+    alone(path, Way::Namespace, unanswered);
+}
+
+fn bound_in_vain() {
+    let it = MemoryPair::new(Link::Loopback, 64);
+    let (a, window) = (&it.pair.a, it.pair.a.mw(IBV_MW_TYPE_2));
+    let mr = a.reg(&it.near, IBV_ACCESS_LOCAL_WRITE as i32);
+    let range = Range { addr: it.near.addr(), length: 8, mr, access: IBV_ACCESS_REMOTE_READ };
+    let directory = Scratch::new("bound");
+    let running = begin(directory.path(), &[std::process::id()], &[]);
+    // The region does not allow windows.
+    post(it.pair.qa, &mut bind2_wr(window, rkey(window) + 1, range));
+    a.expect(IBV_WC_MW_BIND_ERR);
+    until("a file", || (!documents(directory.path()).is_empty()).then_some(()));
+    let said = end(running);
+    let [(_, document)] = &documents(directory.path())[..] else { panic!("{said}") };
+    assert_eq!(reasons(document), ["region_forbids_binding"], "{document:#}");
+}
+
+/// Rules: SEE-65
+#[test]
+fn a_refused_bind_leaves_one_file() {
+    alone(path_of!("a_refused_bind_leaves_one_file"), Way::Namespace, bound_in_vain);
 }
 
 fn waits() {

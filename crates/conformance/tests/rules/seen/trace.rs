@@ -54,7 +54,7 @@ fn a_run_shows_requests_their_accesses_windows_and_refusals() {
     let all = read(&fs::read(file).expect("it is written"));
 
     let reads = find(&all, "/requests", "READ");
-    let [_, ..] = reads[..] else { panic!("{all:#?}") };
+    let [_] = reads[..] else { panic!("{all:#?}") };
     assert!(reads.iter().all(|it| it.end.is_some_and(|end| end >= it.begin)));
     let status = |it: &&Shown| it.arguments["status"].clone();
     let statuses: Vec<_> = reads.iter().map(status).collect();
@@ -92,6 +92,24 @@ fn a_run_shows_requests_their_accesses_windows_and_refusals() {
     assert!(times.len() > 10 && times.is_sorted() && times[0] == 0.0, "{text}");
     // A queue pair has no other end before it is connected.
     assert!(text.contains(", events: INIT\n") && !text.contains("queue pair 0x0"), "{text}");
+}
+
+/// Rules: SEE-46
+#[test]
+fn what_a_program_does_is_printed_as_it_happens() {
+    let scratch = Scratch::new("printed");
+    let binary = compile(&scratch, "late_read.c", "late_read", &["-libverbs"]);
+    let text = trace(&["--text", "--", binary.to_str().unwrap(), "windows"]).output;
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let stamp = |line: &str| line.get(..12)?.trim().parse::<f64>().ok();
+    assert!(text.lines().filter_map(stamp).count() > 10, "{text}");
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["requests: READ", "for the peer: READ", "refused: READ of 64 bytes"] {
+        assert_eq!(words.matches(part).count(), 1, "{part} in {text}");
+    }
+    for part in ["status IBV_WC_REM_ACCESS_ERR", "regions and windows: type 2 window"] {
+        assert!(words.contains(part), "{part} in {text}");
+    }
 }
 
 /// The schema comes in Perfetto's package for Python, which a long run installs.
