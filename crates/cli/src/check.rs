@@ -189,15 +189,24 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
             "memory that the program gives back is not looked at: {problem}"
         ));
     }
-    let watch = args.follow.then(|| Watch::of(&directory)).transpose().unwrap_or_else(|error| {
+    // Within another check, or a rehearsal, that command counts the findings too. It may end this one at any time.
+    let outer = CHECK.text();
+    let watches = args.follow || outer.is_some();
+    let watch = watches.then(|| Watch::of(&directory)).transpose().unwrap_or_else(|error| {
         layout::warn(format_args!("findings are shown when the program has ended: {error}"));
         None
     });
+    let hand_on = |findings: &Findings| {
+        let Some(outer) = &outer else { return Ok(()) };
+        let hands_on = args.error_exitcode != 0;
+        directory.hand_on(Path::new(outer), |it| hands_on && findings.has(it))
+    };
     let mut look = || {
         let Some(watch) = &watch else { return };
         watch.clear();
         // An error here occurs again at the end, and is reported then.
-        let _ = reports.follow(&directory);
+        let found = if args.follow { reports.follow(&directory) } else { reports.read(&directory) };
+        let _ = found.map(|findings| hand_on(&findings));
     };
     // Within `transom run --explain` it is that command that tells what was refused.
     let tells = EXPLAIN.text().is_none();
@@ -214,13 +223,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
         None => program.wait(watch.as_ref().map(Watch::descriptor), None, &mut look)?,
     };
     let reported = reports.end(&directory, status.success());
-    // Within another check, or a rehearsal, that command counts them too.
-    if let (Ok(findings), Some(outer)) = (&reported, CHECK.text()) {
-        let hands_on = args.error_exitcode != 0;
-        let handed = directory.hand_on(Path::new(&outer), |it| hands_on && findings.has(it));
-        if let Err(error) = handed {
-            layout::warn(format_args!("the command around this one hears of no finding: {error}"));
-        }
+    if let Ok(findings) = &reported
+        && let Err(error) = hand_on(findings)
+    {
+        layout::warn(format_args!("the command around this one hears of no finding: {error}"));
     }
     if let (true, Some(explained)) = (args.json.leaves_a_report(), &explained) {
         let name = program.name.display();
@@ -312,10 +318,10 @@ impl<'a> Reports<'a> {
     }
 
     /// Reports the findings since the last time.
-    fn follow(&mut self, directory: &Directory) -> Result {
+    fn follow(&mut self, directory: &Directory) -> Result<Findings> {
         let findings = self.read(directory)?;
         self.tell_new(&findings);
-        Ok(())
+        Ok(findings)
     }
 
     fn read(&mut self, directory: &Directory) -> Result<Findings> {

@@ -224,7 +224,8 @@ impl<'a> Cutter<'a> {
 
     /// Runs the program once, unless it is known to fail by itself, or the time or the runs are over.
     fn try_once(&mut self, plan: &Plan, limit: Duration) -> Result<Option<Trial>> {
-        let is_over = self.runs >= MOST || Instant::now() > self.end;
+        let is_stopped = self.stage.stopped().is_some();
+        let is_over = is_stopped || self.runs >= MOST || Instant::now() > self.end;
         let is_known = self.unprovoked.0 > 0 && !plan.kinds.is_empty();
         if is_over || is_known {
             self.is_over = true;

@@ -165,7 +165,7 @@ pub(super) fn failure(
     cut: Option<&Cut>,
     again: &str,
 ) -> io::Result<()> {
-    let given: Vec<Place>;
+    let mut given: Vec<Place>;
     let (complete, programs) =
         cut.map_or((true, &trial.programs), |cut| (cut.is_complete, &cut.programs));
     let (cut, places, mut provocations) = match cut.map(|cut| &cut.least) {
@@ -176,6 +176,7 @@ pub(super) fn failure(
         Some(Least::Places(places)) => ("places", &places[..], Vec::new()),
         None => {
             given = plan.places.iter().flatten().copied().collect();
+            given.sort();
             ("given", &given[..], Vec::new())
         }
     };
@@ -321,6 +322,25 @@ mod tests {
         let unprovoked = Least::Unprovoked { failed: 1, runs: 4 };
         assert_eq!(failed(exited(3), Some(unprovoked))["cut"], "unprovoked");
         assert_eq!(failed(exited(3), None)["cut"], "given");
+    }
+
+    /// Rule: REH-44
+    #[test]
+    fn places_that_were_given_and_their_provocations_have_one_order() {
+        let places: [Place; 4] =
+            ["late-work:0.0.0", "single-completions:0.0.1", "late-work:0.1.0", "late-work:0.2.0"]
+                .map(|place| place.parse().unwrap());
+        // Each set has another order.
+        for _ in 0..20 {
+            let plan = Plan { places: Some(places.into()), ..plan() };
+            let line = lines(|out| failure(out, &plan, &trial(exited(3)), None, "")).pop().unwrap();
+            assert_eq!(line["provocations"].as_array().unwrap().len(), 2, "{line}");
+            let mut sorted = places;
+            sorted.sort();
+            let told = line["places"].as_array().unwrap().iter().map(|it| it["place"].as_str());
+            let told: Vec<_> = told.flatten().map(|it| it.parse::<Place>().unwrap()).collect();
+            assert_eq!(told, sorted);
+        }
     }
 
     #[test]

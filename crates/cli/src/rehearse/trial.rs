@@ -9,7 +9,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 use transom_rehearse::{Place, Plan, Sort};
 use transom_system::rehearsal::{PLAN, provoked};
 
@@ -17,6 +17,7 @@ use super::ends::{Ends, died_by};
 use super::outcome::Outcome;
 use crate::check::{self, Choice, Directory, Text};
 use crate::failure::{Failure, Result};
+use crate::layout;
 use crate::run::Program;
 use crate::signals::Signals;
 
@@ -41,10 +42,14 @@ pub(super) struct Stage {
     signalled: OwnedFd,
     /// The signal that ends this command.
     stopped: Option<i32>,
-    /// The processes that die when nothing is provoked either, while the program succeeds: a test may want that.
-    usual: HashSet<(String, i32)>,
-    /// The first run is over.
-    has_run: bool,
+    /// The processes that die when nothing is provoked either, while the program succeeds: a test may want that. `None`
+    /// before the first run without provocation.
+    usual: Option<HashSet<(String, i32)>>,
+    /// The children that this process had before the first run. None is of the program. One may speak for it
+    /// (`run::watcher`).
+    others: Vec<Pid>,
+    /// The user was told of a process that cannot be ended.
+    has_told: bool,
     /// How long the longest run took that passed.
     longest: Duration,
 }
@@ -83,7 +88,8 @@ impl Stage {
             .map_err(|error| Failure::new(format_args!("cannot become a subreaper: {error}")))?;
         signals.leave_to(&mut program.command);
         let signalled = signals.descriptor()?;
-        let (stopped, usual, longest) = (None, HashSet::new(), Duration::ZERO);
+        let others = children()
+            .map_err(|error| Failure::new(format_args!("cannot list its processes: {error}")))?;
         Ok(Self {
             program,
             findings,
@@ -92,10 +98,11 @@ impl Stage {
             limit,
             signals,
             signalled,
-            stopped,
-            usual,
-            has_run: false,
-            longest,
+            stopped: None,
+            usual: None,
+            others,
+            has_told: false,
+            longest: Duration::ZERO,
         })
     }
 
@@ -123,6 +130,10 @@ impl Stage {
     pub(super) fn run_within(&mut self, plan: &Plan, limit: Duration) -> Result<Option<Trial>> {
         let failure = |what: &str, error: io::Error| Failure::new(format_args!("{what}: {error}"));
         let unwritten = |error| failure("cannot write a rehearsal's files", error);
+        self.stopped = self.stopped.or_else(|| self.signals.next_within(Duration::ZERO));
+        if self.stopped.is_some() {
+            return Ok(None);
+        }
         self.prepare(plan).map_err(unwritten)?;
         // Without it the command does not know how those end that others wait for.
         let mut ends = Ends::listen(self.plans.path()).ok();
@@ -134,7 +145,7 @@ impl Stage {
         let mut child = self.program.spawn()?;
         let waited = self.wait(&mut child, began + limit, ends.as_mut());
         let took = began.elapsed();
-        let ended = end_children();
+        let ended = self.end_children();
         let waited = waited.map_err(|error| failure("cannot wait for the program", error))?;
         ended.map_err(|error| failure("cannot end what the program left running", error))?;
         if let Waited::Stopped(signal) = waited {
@@ -152,48 +163,75 @@ impl Stage {
         let provoked: Vec<_> = records.into_iter().flat_map(|it| it.places).collect();
         let died = ends.map_or_else(Vec::new, Ends::died).into_iter();
         let died = died.filter_map(|(number, by)| Some((programs.names.get(&number)?.clone(), by)));
-        let outcome = self.judge(plan, waited, limit, died, &provoked, &findings);
+        let died: Vec<_> = died.collect();
+        let output = String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned();
+        let mut outcome = self.judge(plan, &waited, limit, &died, &provoked, &findings);
+        if matches!(outcome, Outcome::Died { .. }) && self.usual.is_none() {
+            // No run has shown yet who is meant to die.
+            if self.run(&Plan::quiet())?.is_none() {
+                return Ok(None);
+            }
+            outcome = self.judge(plan, &waited, limit, &died, &provoked, &findings);
+        }
         if !outcome.is_failure() {
             self.longest = self.longest.max(took);
         }
-        let output = String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned();
         Ok(Some(Trial { outcome, findings, provoked, programs, output }))
     }
 
     fn judge(
         &mut self,
         plan: &Plan,
-        waited: Waited,
+        waited: &Waited,
         limit: Duration,
-        mut died: impl Iterator<Item = (String, i32)>,
+        died: &[(String, i32)],
         provoked: &[Place],
         findings: &[Text],
     ) -> Outcome {
+        // Later runs without provocation are to show whether the program fails by itself.
+        let is_quiet = plan.kinds.is_empty() && plan.profile.is_none();
+        if is_quiet && self.usual.is_none() {
+            let succeeds = matches!(waited, Waited::Ended(status) if status.success());
+            self.usual = Some(died.iter().filter(|_| succeeds).cloned().collect());
+        }
         if let Waited::Ended(status) = waited
             && status.signal().is_some()
         {
-            return Outcome::Ended(status);
+            return Outcome::Ended(*status);
         }
         // After a call has failed, a program may give up in good order.
         let may_end = provoked.iter().any(|place| place.provocation.sort() == Sort::Failure);
-        // Later runs without provocation are to show whether the program fails by itself.
-        let is_first = !std::mem::replace(&mut self.has_run, true);
-        let is_quiet = is_first && plan.kinds.is_empty() && plan.profile.is_none();
-        if is_quiet && matches!(waited, Waited::Ended(status) if status.success()) {
-            self.usual.extend(died);
-        } else if let Some((program, signal)) = died.find(|it| !self.usual.contains(it)) {
+        let is_usual =
+            |it: &(String, i32)| self.usual.as_ref().is_some_and(|usual| usual.contains(it));
+        if let Some((program, signal)) = died.iter().find(|it| !is_usual(it)).cloned() {
             return Outcome::Died { program, signal };
         }
         match waited {
             Waited::Ended(status)
-                if !status.success() && (!may_end || died_by(status).is_some()) =>
+                if !status.success() && (!may_end || died_by(*status).is_some()) =>
             {
-                Outcome::Ended(status)
+                Outcome::Ended(*status)
             }
             Waited::Ended(_) if findings.is_empty() => Outcome::Passed,
             Waited::Ended(_) => Outcome::Found(findings.iter().map(|it| it.kind).collect()),
             Waited::TimedOut | Waited::Stopped(_) => Outcome::TimedOut(limit),
         }
+    }
+
+    /// Ends what the program has left running.
+    fn end_children(&mut self) -> io::Result<()> {
+        let of_program =
+            || Ok(children()?.into_iter().filter(|it| !self.others.contains(it)).collect());
+        let kill = |pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        let left = end_all(of_program, kill)?;
+        if let (Some(pid), false) = (left.first(), self.has_told) {
+            self.has_told = true;
+            layout::warn(format_args!(
+                "the program has left a process running that this command may not end, with PID {}",
+                pid.as_raw_nonzero()
+            ));
+        }
+        Ok(())
     }
 
     /// Removes the files of the last run, and writes the plan.
@@ -263,16 +301,40 @@ fn called(verb: &str) -> &str {
     if verb == "ibv_reg_mr_iova2" { "ibv_reg_mr" } else { verb }
 }
 
-/// Ends all children of this process, and theirs, which become children of this process.
-fn end_children() -> io::Result<()> {
+/// Ends all these children of this process, and theirs, which become children of this process. Returns those that it may
+/// not end: they have another user.
+fn end_all(
+    all: impl Fn() -> io::Result<Vec<Pid>>,
+    kill: impl Fn(Pid) -> rustix::io::Result<()>,
+) -> io::Result<Vec<Pid>> {
+    let mut left = Vec::new();
     loop {
-        for pid in children()? {
-            // It has not been waited for, so the PID is its.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        let mut found = all()?;
+        found.retain(|pid| !left.contains(pid));
+        if found.is_empty() {
+            return Ok(left);
         }
-        match rustix::process::wait(rustix::process::WaitOptions::empty()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::CHILD) => return Ok(()),
+        // None has been waited for, so the PIDs are theirs.
+        let killed: Vec<_> = found.into_iter().map(|pid| (pid, kill(pid))).collect();
+        for (pid, killed) in killed {
+            let has_ended = match killed {
+                Err(rustix::io::Errno::PERM) => wait_for(pid, WaitOptions::NOHANG)?,
+                _ => wait_for(pid, WaitOptions::empty())?,
+            };
+            if !has_ended {
+                left.push(pid);
+            }
+        }
+    }
+}
+
+/// Waits for a child. Whether it has ended.
+fn wait_for(pid: Pid, how: WaitOptions) -> io::Result<bool> {
+    loop {
+        match waitpid(Some(pid), how) {
+            Ok(status) => return Ok(status.is_some()),
+            Err(rustix::io::Errno::CHILD) => return Ok(true),
+            Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -286,4 +348,35 @@ fn children() -> io::Result<Vec<Pid>> {
         all.extend(text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn sleeps() -> Pid {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        Pid::from_child(&child)
+    }
+
+    fn is_there(pid: Pid) -> bool {
+        std::path::Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists()
+    }
+
+    /// Rule: REH-43
+    #[test]
+    fn a_process_that_may_not_be_ended_is_left_and_the_others_are_ended() {
+        let [mine, other] = [sleeps(), sleeps()];
+        let all = || Ok([other, mine].into_iter().filter(|pid| is_there(*pid)).collect());
+        let kill = |pid| match pid == other {
+            true => Err(rustix::io::Errno::PERM),
+            false => rustix::process::kill_process(pid, rustix::process::Signal::KILL),
+        };
+        assert_eq!(end_all(all, kill).unwrap(), [other]);
+        assert!(!is_there(mine) && is_there(other));
+        let kill = |pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        assert_eq!(end_all(all, kill).unwrap(), []);
+    }
 }

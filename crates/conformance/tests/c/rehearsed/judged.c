@@ -58,8 +58,8 @@ static void ends_at_once(void)
 	_exit(0);
 }
 
-/* Makes a mistake, and dies then, if a queue is exactly as large as it asks for. */
-static void makes_a_mistake_and_dies(void)
+/* Makes a mistake, and dies then or goes on for ever, if a queue is exactly as large as it asks for. */
+static void makes_a_mistake(int dies)
 {
 	struct ibv_cq *cq = ibv_create_cq(opened(), 4, NULL, NULL, 0);
 	struct ibv_wc wc;
@@ -69,7 +69,10 @@ static void makes_a_mistake_and_dies(void)
 		return;
 	CHECK(!ibv_destroy_cq(cq));
 	ibv_poll_cq(cq, 1, &wc);
-	raise(SIGSEGV);
+	if (dies)
+		raise(SIGSEGV);
+	while (1)
+		pause();
 }
 
 /* Gives up its root directory, and then ends in good order if a call is refused. */
@@ -131,7 +134,9 @@ int main(int argc, char **argv)
 	else if (!strcmp(name, "ends-at-once"))
 		ends_at_once();
 	else if (!strcmp(name, "makes-a-mistake-and-dies"))
-		makes_a_mistake_and_dies();
+		makes_a_mistake(1);
+	else if (!strcmp(name, "makes-a-mistake-and-goes-on"))
+		makes_a_mistake(0);
 	else if (!strcmp(name, "gives-up-its-root") && argc == 3)
 		gives_up_its_root(argv[2]);
 	else if (!strcmp(name, "has-workers"))

@@ -84,6 +84,20 @@ fn a_process_that_is_ended_or_ends_at_once_or_always_dies_is_no_failure() {
     }
 }
 
+/// A place alone has no first run that shows who is meant to die.
+///
+/// Rules: REH-40, REH-42
+#[test]
+fn at_a_place_a_process_that_always_dies_is_no_failure_and_any_other_is() {
+    let options = ["--seed", "1", "--at", "late-work:0.0.999999"];
+    let (status, printed) = rehearse(&options, &[judged(), "ends-at-once"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let options = ["--seed", "1", "--at", "exact-sizes:2.0.0"];
+    let script = "\"$0\" ends-at-once; \"$0\" makes-a-mistake-and-dies; exit 0";
+    let (status, printed) = rehearse(&options, &["sh", "-c", script, judged()]);
+    assert_eq!(status, Some(66), "{printed:?}");
+}
+
 /// Rule: REH-42
 #[test]
 fn a_program_that_fails_the_second_time_by_itself_has_no_cause_named() {
@@ -173,6 +187,68 @@ fn a_signal_to_the_command_ends_the_program_and_tells_the_runs_so_far() {
     assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid}");
 }
 
+/// Rule: REH-43
+#[test]
+fn no_run_begins_after_a_signal_in_a_cut() {
+    let folder = Scratch::new("judged-signal-in-cut");
+    let runs = file(&folder, "runs");
+    // The second run fails, and the others go on until somebody ends them.
+    let script = "\"$0\" reads-early right; echo $$ >> \"$1\"; \
+                  case $(wc -l < \"$1\") in 1) exit 0;; 2) exit 3;; esac; exec sleep 1000";
+    let [transom, ..] = command();
+    let mut rehearse = Command::new(transom);
+    rehearse.args(["rehearse", "--limit", "10m", "--only", "exact-sizes", "--"]);
+    rehearse.args(["sh", "-c", script, moments(), &runs]);
+    rehearse.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    let mut running = Running::start(&mut rehearse);
+    let begun = || fs::read_to_string(&runs).map_or(0, |text| text.lines().count());
+    running.wait_until("has begun its third run", || begun() == 3).unwrap();
+    running.signal(libc::SIGTERM);
+    let (status, printed) = running.end(Duration::from_secs(20)).unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGTERM), "{printed:?}");
+    assert!(printed.complaints.contains("the program exits with status 3"), "{printed:?}");
+    assert_eq!(begun(), 3);
+}
+
+/// The process that speaks for the program also keeps the files of the counters.
+///
+/// Rules: REH-43, CM-50
+#[test]
+fn what_stands_beside_the_program_is_there_in_each_run() {
+    let folder = Scratch::new("judged-beside");
+    let counted = file(&folder, "counted");
+    // A file that was read a moment ago may have the value of then.
+    let script = "\"$0\" reads-early right || exit 1; touch \"$1\"; \
+                  count() { cat /sys/class/infiniband/transom0/ports/1/counters/port_xmit_packets; }; \
+                  until count=$(count); [ \"$count\" != \"$(tail -n 1 \"$1\")\" ]; do sleep 0.1; done; \
+                  echo \"$count\" >> \"$1\"";
+    let only = ["--only", "exact-sizes", "--runs", "2", "--limit", "10s"];
+    let (status, printed) = rehearse(&only, &["sh", "-c", script, moments(), &counted]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let counted = fs::read_to_string(counted).expect("the script wrote it");
+    let counts: Vec<u64> = counted.lines().map(|line| line.parse().expect("a number")).collect();
+    assert!(counts.len() == 3 && counts.is_sorted_by(|one, next| one < next), "{counts:?}");
+}
+
+/// Rule: REH-43
+#[test]
+fn what_the_shell_had_started_before_is_not_the_programs() {
+    let [transom, ..] = command();
+    let script = "sleep 1000 > /dev/null 2>&1 & echo $!; exec \"$0\" rehearse --only exact-sizes --runs 1 -- \"$1\" reads-early right";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(transom).arg(moments());
+    shell.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    let (status, printed) = Running::start(&mut shell).end(LIMIT).unwrap();
+    let pid: i32 = printed.output.trim().parse().expect("the PID that the shell printed");
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_there = arguments == b"sleep\x001000\x00";
+    if is_there {
+        // SAFETY: it is the process that the shell has started.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+    }
+    assert_eq!((status.code(), is_there), (Some(0), true), "{printed:?}");
+}
+
 /// Rule: REH-42
 #[test]
 fn the_command_that_is_printed_has_the_options_that_the_failure_needs() {
@@ -256,4 +332,22 @@ fn a_check_within_a_rehearsal_tells_it_what_it_found() {
     // What the program printed is behind a bar.
     let mut lines = printed.complaints.lines();
     assert!(lines.any(|line| line.starts_with("error[used-after-destroy]")), "{printed:?}");
+}
+
+/// It has handed on by then what it found.
+///
+/// Rules: CHK-93, REH-40
+#[test]
+fn what_a_check_within_a_rehearsal_found_is_told_of_a_run_without_end() {
+    let [transom, ..] = command();
+    let transom = transom.to_str().expect("a path in UTF-8");
+    let options = ["--seed", "1", "--at", "exact-sizes:0.0.0", "--limit", "5s", "--json"];
+    let program = [transom, "check", "--", judged(), "makes-a-mistake-and-goes-on"];
+    let (status, printed) = rehearse(&options, &program);
+    assert_eq!(status, Some(66), "{printed:?}");
+    let lines = printed.output.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let failure = lines.into_iter().find(|it: &Value| it["type"] == "failure");
+    let failure = failure.unwrap_or_else(|| panic!("{printed:?}"));
+    assert_eq!(failure["outcome"], "timed_out", "{failure}");
+    assert_eq!(failure["findings"][0]["kind"], "used-after-destroy", "{failure}");
 }
