@@ -22,6 +22,7 @@
 //! | [`gone`] | memory that was given back while a region had it |
 //! | `span` | ranges of memory |
 //! | [`memory`] | regions, and buffers in use: sources that the device reads, targets that it writes |
+//! | `tagged` | tagged buffers of shared receive queues |
 //! | [`work`] | requests and completions, as the program sees them |
 //! | [`writes`] | WRITEs to one place that nothing orders |
 
@@ -41,6 +42,7 @@ pub mod rights;
 mod ring;
 pub mod sleep;
 mod span;
+mod tagged;
 pub mod thing;
 pub mod work;
 pub mod writes;
@@ -67,6 +69,7 @@ use ring::Ring;
 use sleep::Watched;
 pub use sleep::{Arming, How, Look, Stuck};
 pub use span::How as GivenHow;
+use tagged::Tagged;
 pub use thing::Thing;
 use thing::{Grave, Made};
 pub use work::{Asked, Completed, Posted, RanDry, Unread};
@@ -105,6 +108,7 @@ pub struct Ledger {
     shared_queues: BTreeMap<usize, usize>,
     /// Receives posted to shared receive queues.
     shared: BTreeMap<usize, Ring>,
+    tagged: Tagged,
     events: Unacknowledged,
     connections: Connections,
     /// Completion queues that have a channel.

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::*;
+use transom_check::ledger::Thing;
 use transom_device::queue::{Address, Datagram};
 use transom_host::Limits;
 use transom_rehearse::Feature;
@@ -12,6 +13,7 @@ use transom_system::fork::HeldOverForks;
 use transom_system::registry::CallFault;
 use transom_wire::grh::{GRH_BYTES, Route};
 
+use crate::check;
 use crate::context::Context;
 use crate::entry::{errno_always, errno_of, number_of, pointer_of};
 use crate::object::{Table, trusted};
@@ -40,9 +42,17 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 /// # Safety
 /// `ah` is null or live.
 #[inline]
-pub(crate) unsafe fn datagram(ah: *mut ibv_ah, qp: u32, qkey: u32) -> Result<Datagram, c_int> {
+pub(crate) unsafe fn datagram(
+    verb: &'static str,
+    ah: *mut ibv_ah,
+    qp: u32,
+    qkey: u32,
+) -> Result<Datagram, c_int> {
     // SAFETY: by the contract of this function.
-    let ours = unsafe { trusted::<ibv_ah, Ah>(ah) }.ok_or(libc::EINVAL)?;
+    let ours = unsafe { trusted::<ibv_ah, Ah>(ah) }.ok_or_else(|| {
+        check::is_dead(verb, Thing::AddressHandle, ah);
+        libc::EINVAL
+    })?;
     Ok(Datagram { pd: ours.pd.domain.number(), address: ours.address, qp, qkey })
 }
 

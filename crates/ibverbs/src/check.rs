@@ -111,6 +111,14 @@ pub(crate) fn on() -> Option<&'static Checker> {
     checker().filter(|_| !OWN_WORK.get())
 }
 
+/// A verb got a pointer to an object that is not there any more, and refuses it.
+#[cold]
+pub(crate) fn is_dead<T>(verb: &str, thing: Thing, object: *const T) {
+    if let Some(checker) = on() {
+        checker.not_alive_in(verb, thing, object.addr());
+    }
+}
+
 /// Says whether this thread now does librdmacm's own work, such as that of a socket. The objects that it makes are not
 /// the program's, and the ledger does not know them.
 pub extern "C" fn transom_rdma_cm_own_work(own: c_int) {
@@ -129,6 +137,14 @@ pub(crate) fn begin() {
         // Another thread was first.
         // SAFETY: made above, and nobody else has it.
         drop(unsafe { Box::from_raw(checker) });
+    } else {
+        // SAFETY: it was leaked, and is never freed.
+        let checker = unsafe { &*checker };
+        // Only now, so that a process has one file.
+        if !checker.attempt(|| uncancelled(|| checker.sink.lock().open())) {
+            CHECKER.store(null_mut(), Release);
+            return;
+        }
     }
     given_back::watch();
     forks::watch();
@@ -181,9 +197,9 @@ impl Drop for Telling {
 }
 
 impl Checker {
-    /// A checker that writes its findings into a directory. None if it cannot write there.
+    /// A checker that writes its findings into a directory.
     fn of(directory: &Path) -> Option<Self> {
-        let (sink, reader) = (Mutex::new(Sink::open(directory)?), Reader::new().ok()?);
+        let (sink, reader) = (Mutex::new(Sink::later(directory)), Reader::new().ok()?);
         let (ledger, polling) = (Mutex::default(), Mutex::default());
         let (pairs, devices) = (Mutex::default(), Mutex::default());
         let (sleepers, maps, owner) = (Sleepers::new(), Maps::default(), Owner::this());

@@ -16,8 +16,7 @@ use transom_system::sanitizers;
 
 use crate::check::{buffer, id_of, is_on, on, rights, uses, written};
 use crate::context::Context;
-use crate::requests::Linked;
-use crate::{bind_mw, cq, mw, post, qp, requests, srq, watched};
+use crate::{bind_mw, cq, mr, mw, post, post_srq_ops, qp, requests, srq, told, watched};
 
 /// The operations of a new context. In a checked process, some of them are those of this module.
 pub(crate) fn operations(plain: verbs_context) -> verbs_context {
@@ -33,7 +32,67 @@ pub(crate) fn operations(plain: verbs_context) -> verbs_context {
         post_srq_recv: Some(post_srq_recv),
         ..plain.context.ops
     };
-    verbs_context { context: ibv_context { ops, ..plain.context }, ..plain }
+    verbs_context {
+        context: ibv_context { ops, ..plain.context },
+        post_srq_ops: Some(post_srq_ops),
+        ..plain
+    }
+}
+
+/// # Safety
+/// As [`post_srq_ops::post_srq_ops`].
+unsafe extern "C" fn post_srq_ops(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_ops_wr,
+    bad: *mut *mut ibv_ops_wr,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    let plain = |wr, bad| unsafe { post_srq_ops::post_srq_ops(srq, wr, bad) };
+    // SAFETY: as above.
+    unsafe { shared_queue_used("ibv_post_srq_ops", srq) };
+    // SAFETY: as above.
+    let Some(checker) = on().filter(|_| unsafe { srq::of(srq) }.is_some()) else {
+        return plain(wr, bad);
+    };
+    // SAFETY: as above.
+    let device = unsafe { device_of((*srq).context) };
+    // Each is carried out by itself, so that its buffer is known by then.
+    let mut next = wr;
+    // SAFETY: the list is valid, by the contract of this function.
+    while let Some(operation) = unsafe { next.as_mut() } {
+        let (this, behind) = (next, operation.next);
+        let mut one = ibv_ops_wr { next: null_mut(), ..*operation };
+        let mut answer = 0;
+        match one.opcode {
+            IBV_WR_TAG_ADD => {
+                let add = one.tm.add;
+                let request = |posted: &mut Posted| {
+                    // SAFETY: by the contract of this function.
+                    unsafe { buffers(add.sg_list, add.num_sge, posted) };
+                    receive(add.recv_wr_id, posted);
+                };
+                checker.adding(device, srq.addr(), request, || {
+                    answer = plain(&mut one, &mut null_mut());
+                    (answer == 0).then_some(one.tm.handle)
+                });
+            }
+            _ => answer = plain(&mut one, &mut null_mut()),
+        }
+        if answer != 0 {
+            // SAFETY: null or writable, by the contract of this function.
+            unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = this);
+            return answer;
+        }
+        match one.opcode {
+            IBV_WR_TAG_ADD => operation.tm.handle = one.tm.handle,
+            IBV_WR_TAG_DEL => {
+                checker.tell(|ledger| ledger.tag_removed(srq.addr(), one.tm.handle));
+            }
+            _ => {}
+        }
+        next = behind;
+    }
+    0
 }
 
 /// # Safety
@@ -46,13 +105,12 @@ unsafe extern "C" fn post_send(
     // SAFETY: by the contract of this function.
     let plain = |bad| unsafe { watched::post_send(qp, wr, bad) };
     // SAFETY: as above.
-    unsafe { tell_use("ibv_post_send", qp, |it| (*it).context, Thing::QueuePair) };
+    unsafe { pair_used("ibv_post_send", qp) };
     let Some(checker) = on() else { return plain(bad) };
     // SAFETY: as above.
-    let Some(pair) = (unsafe { qp::of(qp) }) else {
-        checker.not_alive_in("ibv_post_send", Thing::QueuePair, qp.addr());
-        return plain(bad);
-    };
+    let Some(pair) = (unsafe { qp::of(qp) }) else { return plain(bad) };
+    // SAFETY: as above.
+    unsafe { binds_use(wr) };
     let device = id_of(pair.device());
     // SAFETY: as above.
     let requests = || unsafe { sends(wr, device) };
@@ -70,12 +128,14 @@ unsafe extern "C" fn post_send(
     if (answer != 0 || is_told)
         && let Some(pair) = pair
     {
-        let mut requests = told.unwrap_or_else(|| written(requests(), &checker.call()));
-        let taken = match answer {
-            0 => requests.len(),
-            // SAFETY: as above. The list is readable up to the first refused request.
-            _ => unsafe { before(wr, first_bad) }.min(requests.len()),
+        // Those that were refused are still the caller's.
+        // SAFETY: as above.
+        let refused = || unsafe { sends(first_bad, device) };
+        let (mut requests, count) = match told {
+            Some(all) => (all, if answer == 0 { 0 } else { refused().count() }),
+            None => (written(refused(), &checker.call()), usize::MAX),
         };
+        let taken = requests.len().saturating_sub(count);
         checker.posted(pair.device(), qp.addr(), &mut requests, taken, answer);
     }
     answer
@@ -86,7 +146,13 @@ unsafe extern "C" fn post_send(
 unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     // SAFETY: by the contract of this function.
     let plain = || unsafe { bind_mw::bind_mw(qp, mw, bind) };
+    // SAFETY: as above.
+    unsafe { pair_used("ibv_bind_mw", qp) };
     let Some(checker) = on() else { return plain() };
+    // The verb looks its region up by itself.
+    told::begin("ibv_bind_mw");
+    // SAFETY: as above.
+    unsafe { tell_unless(mw::is_live(mw), "ibv_bind_mw", Thing::Window, mw) };
     // SAFETY: as above.
     let (pair, window, asked) = unsafe { (qp::of(qp), mw.as_ref(), bind.as_ref()) };
     let (Some(pair), Some(window), Some(asked)) = (pair, window, asked) else { return plain() };
@@ -124,11 +190,10 @@ unsafe extern "C" fn post_recv(
     // SAFETY: by the contract of this function.
     let plain = |bad| unsafe { watched::post_recv(qp, wr, bad) };
     // SAFETY: as above.
-    unsafe { tell_use("ibv_post_recv", qp, |it| (*it).context, Thing::QueuePair) };
+    unsafe { pair_used("ibv_post_recv", qp) };
     let Some(checker) = on() else { return plain(bad) };
     // SAFETY: as above.
     if unsafe { qp::of(qp) }.is_none() {
-        checker.not_alive_in("ibv_post_recv", Thing::QueuePair, qp.addr());
         return plain(bad);
     }
     // SAFETY: as above.
@@ -139,11 +204,10 @@ unsafe extern "C" fn post_recv(
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
     if answer != 0 {
+        // Those before are not the caller's any more: another thread may have polled them.
         // SAFETY: as above.
-        let taken = unsafe { before(wr, first_bad) };
-        let requests = written(requests(), &checker.call());
-        let refused = requests.get(taken..).unwrap_or_default();
-        checker.tell(|ledger| ledger.receives_refused(qp.addr(), refused));
+        let refused = written(unsafe { receives(first_bad) }, &checker.call());
+        checker.tell(|ledger| ledger.receives_refused(qp.addr(), &refused));
         // SAFETY: null or writable, by the contract of this function.
         unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
     }
@@ -160,11 +224,10 @@ unsafe extern "C" fn post_srq_recv(
     // SAFETY: by the contract of this function.
     let plain = |bad| unsafe { watched::post_srq_recv(srq, wr, bad) };
     // SAFETY: as above.
-    unsafe { tell_use("ibv_post_srq_recv", srq, |it| (*it).context, Thing::SharedReceiveQueue) };
+    unsafe { shared_queue_used("ibv_post_srq_recv", srq) };
     let Some(checker) = on() else { return plain(bad) };
     // SAFETY: as above.
     if unsafe { srq::of(srq) }.is_none() {
-        checker.not_alive_in("ibv_post_srq_recv", Thing::SharedReceiveQueue, srq.addr());
         return plain(bad);
     }
     // SAFETY: as above.
@@ -176,10 +239,8 @@ unsafe extern "C" fn post_srq_recv(
     let answer = plain(&mut first_bad);
     if answer != 0 {
         // SAFETY: as above.
-        let taken = unsafe { before(wr, first_bad) };
-        let requests = written(requests(), &checker.call());
-        let refused = requests.get(taken..).unwrap_or_default();
-        checker.tell(|ledger| ledger.shared_receives_refused(srq.addr(), refused));
+        let refused = written(unsafe { receives(first_bad) }, &checker.call());
+        checker.tell(|ledger| ledger.shared_receives_refused(srq.addr(), &refused));
         // SAFETY: null or writable, by the contract of this function.
         unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
     }
@@ -192,12 +253,8 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
     // SAFETY: by the contract of this function.
     let plain = || unsafe { watched::poll_cq(cq, limit, wc) };
     // SAFETY: as above.
-    unsafe { tell_use("ibv_poll_cq", cq, |it| (*it).context, Thing::CompletionQueue) };
+    unsafe { queue_used("ibv_poll_cq", cq) };
     let Some(checker) = on() else { return plain() };
-    // SAFETY: as above.
-    if unsafe { cq::of(cq) }.is_none() {
-        checker.not_alive_in("ibv_poll_cq", Thing::CompletionQueue, cq.addr());
-    }
     checker.polling(|| {
         let count = plain();
         let polled = match usize::try_from(count) {
@@ -211,10 +268,74 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
     })
 }
 
+/// A verb gets a queue pair: it may be destroyed.
+///
+/// # Safety
+/// It is null or readable.
+pub(crate) unsafe fn pair_used(verb: &'static str, qp: *mut ibv_qp) {
+    const THING: Thing = Thing::QueuePair;
+    // SAFETY: by the contract of this function. The memory of a destroyed one stays readable.
+    unsafe {
+        tell_use(verb, qp, |it| (*it).context, THING);
+        tell_unless(qp::of(qp).is_some(), verb, THING, qp);
+    }
+}
+
+/// A verb gets a completion queue.
+///
+/// # Safety
+/// It is null or readable.
+pub(crate) unsafe fn queue_used(verb: &'static str, cq: *mut ibv_cq) {
+    const THING: Thing = Thing::CompletionQueue;
+    // SAFETY: as in `pair_used`.
+    unsafe {
+        tell_use(verb, cq, |it| (*it).context, THING);
+        tell_unless(cq::of(cq).is_some(), verb, THING, cq);
+    }
+}
+
+/// A verb gets a shared receive queue.
+///
+/// # Safety
+/// It is null or readable.
+unsafe fn shared_queue_used(verb: &'static str, srq: *mut ibv_srq) {
+    const THING: Thing = Thing::SharedReceiveQueue;
+    // SAFETY: as in `pair_used`.
+    unsafe {
+        tell_use(verb, srq, |it| (*it).context, THING);
+        tell_unless(srq::of(srq).is_some(), verb, THING, srq);
+    }
+}
+
+/// The binds of a list get windows and regions.
+///
+/// # Safety
+/// The list is valid.
+unsafe fn binds_use(list: *mut ibv_send_wr) {
+    // SAFETY: by the contract of this function.
+    for wr in unsafe { requests::Requests::of(list) } {
+        // SAFETY: as above. The opcode says which member of the union is valid.
+        unsafe {
+            if (*wr).opcode == IBV_WR_BIND_MW {
+                let (window, region) = ((*wr).op.bind_mw.mw, (*wr).op.bind_mw.bind_info.mr);
+                tell_unless(mw::is_live(window), "ibv_post_send", Thing::Window, window);
+                tell_unless(mr::is_live(region), "ibv_post_send", Thing::Region, region);
+            }
+        }
+    }
+}
+
+/// If an object is destroyed that a verb gets, that is a mistake.
+fn tell_unless<T>(is_live: bool, verb: &'static str, thing: Thing, object: *const T) {
+    if let (false, Some(checker)) = (is_live, on()) {
+        checker.not_alive_in(verb, thing, object.addr());
+    }
+}
+
 /// In a forked child the object may be the parent's.
 ///
 /// # Safety
-/// The object is null or live.
+/// The object is null or readable.
 unsafe fn tell_use<T>(
     verb: &'static str,
     object: *mut T,
@@ -243,12 +364,8 @@ unsafe fn device_of(context: *mut ibv_context) -> usize {
 /// As [`cq::req_notify_cq`].
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: by the contract of this function.
-    unsafe { tell_use("ibv_req_notify_cq", cq, |it| (*it).context, Thing::CompletionQueue) };
+    unsafe { queue_used("ibv_req_notify_cq", cq) };
     if let Some(checker) = on() {
-        // SAFETY: by the contract of this function.
-        if unsafe { cq::of(cq) }.is_none() {
-            checker.not_alive_in("ibv_req_notify_cq", Thing::CompletionQueue, cq.addr());
-        }
         let arm = |queue: &cq::Queue| {
             let arm = |holds| cq::arm(queue, solicited_only, holds);
             checker.arms(cq.addr(), &queue.cq, solicited_only, arm);
@@ -259,15 +376,6 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
     }
     // SAFETY: by the contract of this function.
     unsafe { watched::req_notify_cq(cq, solicited_only) }
-}
-
-/// The number of elements of a list before `end`.
-///
-/// # Safety
-/// The list is readable.
-unsafe fn before<T: Linked>(list: *mut T, end: *mut T) -> usize {
-    // SAFETY: by the contract of this function.
-    unsafe { requests::Requests::of(list) }.take_while(|at| *at != end).count()
 }
 
 /// The requests of a list, which write themselves down for the ledger.
@@ -338,12 +446,17 @@ unsafe fn receives(list: *mut ibv_recv_wr) -> impl Requests {
             let request = unsafe { &*wr };
             // SAFETY: as above.
             unsafe { buffers(request.sg_list, request.num_sge, posted) };
-            (posted.wr_id, posted.what) = (request.wr_id, "receive");
-            (posted.is_target, posted.is_receive) = (true, true);
-            (posted.is_inline, posted.is_signaled) = (false, true);
-            (posted.remote, posted.binds) = (None, None);
+            receive(request.wr_id, posted);
         }
     })
+}
+
+/// Writes down that it is a receive.
+fn receive(wr_id: u64, posted: &mut Posted) {
+    (posted.wr_id, posted.what) = (wr_id, "receive");
+    (posted.is_target, posted.is_receive) = (true, true);
+    (posted.is_inline, posted.is_signaled) = (false, true);
+    (posted.remote, posted.binds) = (None, None);
 }
 
 /// Writes down the buffers of a list, and how many bytes they have.

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use transom_abi::{ibv_comp_channel, ibv_cq};
-use transom_check::ledger::Event;
+use transom_check::ledger::{Event, Thing};
 
 use crate::comp_channel::Channel;
 use crate::entry::{effect_always, guarded_always, number_always};
@@ -22,14 +22,27 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     // SAFETY: by the contract of this verb.
     let ours = unsafe { Channel::of(channel) };
     let Some(ours) = ours.filter(|_| !cq.is_null() && !cq_context.is_null()) else {
-        return number_always("ibv_get_cq_event", || Err(libc::EINVAL));
+        return number_always("ibv_get_cq_event", || {
+            if ours.is_none() {
+                check::is_dead("ibv_get_cq_event", Thing::Channel, channel);
+            }
+            Err(libc::EINVAL)
+        });
+    };
+    let used = Some((Thing::Channel, channel.addr()));
+    check::uses(|| "ibv_get_cq_event", ours.adapter.device(), used);
+    // Under the check another thread may destroy the channel meanwhile, by mistake.
+    let kept = check::on().map(|_| (ours.adapter.clone(), ours.events.clone()));
+    let (adapter, events) = match &kept {
+        Some((adapter, events)) => (adapter, events),
+        None => (&ours.adapter, &ours.events),
     };
     loop {
         if let Some(checker) = check::on() {
-            checker.may_sleep(channel.addr(), &ours.events);
+            checker.may_sleep(channel.addr(), events);
         }
         // Outside the verb's guard, because a thread that waits here may be cancelled.
-        let taken = ours.adapter.take_event(&ours.events);
+        let taken = adapter.take_event(events);
         if let Some(checker) = check::on() {
             checker.is_awake();
         }
@@ -65,10 +78,14 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     effect_always(|| {
         // SAFETY: by the contract of this verb.
         if let Some(queue) = unsafe { cq::of(cq) } {
+            let used = Some((Thing::CompletionQueue, cq.addr()));
+            check::uses(|| "ibv_ack_cq_events", queue.adapter.device(), used);
             if let Some(checker) = check::on() {
                 checker.acknowledged(cq::owner(Event::Completion, cq), count.into());
             }
             queue.events.acknowledged(u64::from(count));
+        } else {
+            check::is_dead("ibv_ack_cq_events", Thing::CompletionQueue, cq);
         }
     })
 }

@@ -17,6 +17,7 @@ mod bind_mw;
 mod buf;
 mod check;
 mod checked;
+mod checked_ex;
 mod comp_channel;
 mod comp_cntr;
 mod context;

@@ -19,7 +19,7 @@ use transom_system::rehearsal;
 use crate::check;
 use crate::context::Context;
 use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
-use crate::object::Table;
+use crate::object::{Table, trusted};
 use crate::pd::{self, Pd};
 use crate::wrong::Wrong;
 use crate::{errno, profile, rehearse};
@@ -58,6 +58,15 @@ pub(crate) unsafe fn allows_type1(mr: *const ibv_mr) -> Result<(), c_int> {
         },
         None => Ok(()),
     }
+}
+
+/// Whether it is not deregistered.
+///
+/// # Safety
+/// `mr` is null or readable.
+pub(crate) unsafe fn is_live(mr: *const ibv_mr) -> bool {
+    // SAFETY: by the contract of this function.
+    unsafe { trusted::<ibv_mr, Mr>(mr) }.is_some()
 }
 
 /// Whether a region is special (null, device memory, a dma-buf, or imported), and its registration.
@@ -408,11 +417,13 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         if !go_together {
             return Err(Wrong::OTHER_CONTEXT.told(None, "ibv_rereg_mr", 0));
         }
-        if let Some(checker) = check::on().filter(|_| moves) {
-            checker.region_ends(&device, region.key().0);
-        }
+        let checker = check::on();
+        let key = region.key().0;
+        let under_way = checker.filter(|_| moves).map(|checker| checker.work_naming(&device, key));
         let changed = region.change(domain, registration);
-        if let Some(checker) = check::on() {
+        // It stays as it was if that is refused.
+        if let (Some(checker), Ok(())) = (checker, &changed) {
+            under_way.iter().for_each(|it| checker.region_ended(&device, key, it));
             checker.registered(&device, region, mr.addr(), context.addr());
         }
         changed.map_err(|error| match error {

@@ -8,7 +8,7 @@ use transom_host::objects::MemoryWindow;
 use transom_system::fork::HeldOverForks;
 
 use crate::entry::{errno_always, pointer_of};
-use crate::object::Table;
+use crate::object::{Table, trusted};
 use crate::wrong::Wrong;
 use crate::{pd, rehearse};
 
@@ -60,6 +60,15 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
         taken.inner.take().ok_or(libc::ENOENT)?.deallocate();
         Ok(())
     })
+}
+
+/// Whether it is not freed.
+///
+/// # Safety
+/// `mw` is null or readable.
+pub(crate) unsafe fn is_live(mw: *const ibv_mw) -> bool {
+    // SAFETY: by the contract of this function.
+    unsafe { trusted::<ibv_mw, MemoryWindow>(mw) }.is_some()
 }
 
 /// The rights that a bind asks for. A window has remote rights only. LOCAL_WRITE is a right that some of them need in

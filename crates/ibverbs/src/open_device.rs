@@ -15,8 +15,8 @@ use crate::context::Context;
 use crate::entry::{errno_always, pointer_always, pointer_of};
 use crate::operations::operations;
 use crate::{
-    adapters, ah, buf, check, checked, comp_cntr, cq, device, dm, exposure, mr, mw, pd, qp,
-    rdma_cm, rehearse, rehearsed, srq, td, xrc,
+    adapters, ah, buf, check, checked, checked_ex, comp_cntr, cq, device, dm, exposure, mr, mw, pd,
+    qp, rdma_cm, rehearse, rehearsed, srq, td, xrc,
 };
 
 /// Opens a device. Null, `EINVAL`, for one that is not of this library.
@@ -89,6 +89,7 @@ fn enter(
 ) -> Result<*mut ibv_context, c_int> {
     let device = device::listed(adapter.device().options().number);
     let operations = exposure::operations(checked::operations(operations(device)));
+    let operations = checked_ex::operations(operations);
     Context::enter(adapter, command, imported, rehearsed::operations(operations))
 }
 

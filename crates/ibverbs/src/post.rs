@@ -96,6 +96,8 @@ pub(crate) unsafe extern "C" fn post_send(
         let ours = unsafe { qp::usable(qp) }?;
         // SAFETY: by the contract of this verb.
         while let Some(wr) = unsafe { next.as_ref() } {
+            // As soon as it is posted another thread may have polled its completion, and the request is that thread's.
+            let behind = wr.next;
             // SAFETY: as above.
             unsafe { post_one_send(ours, wr) }.map_err(|wrong| {
                 // Requests posted before this one expect more to follow. Send them now.
@@ -103,7 +105,7 @@ pub(crate) unsafe extern "C" fn post_send(
                 let number = ours.pair.number().bits();
                 wrong.told(Some(ours.pair.device()), "ibv_post_send", number)
             })?;
-            next = wr.next;
+            next = behind;
         }
         Ok(())
     });
@@ -241,7 +243,9 @@ unsafe fn datagram(wr: &ibv_send_wr) -> Result<(SendOp, Remote), Wrong> {
         }
     };
     // SAFETY: as above.
-    let to = unsafe { ah::datagram(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) }
+    let ud = unsafe { wr.wr.ud };
+    // SAFETY: as above.
+    let to = unsafe { ah::datagram("ibv_post_send", ud.ah, ud.remote_qpn, ud.remote_qkey) }
         .map_err(|errno| Wrong::unknown("wr.ud.ah", errno, ""))?;
     Ok((SendOp::Message(body), Remote::Datagram(to)))
 }
@@ -363,8 +367,10 @@ pub(crate) unsafe fn receives(
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: as above.
         let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
+        // A message may wait for it, and its completion be polled at once.
+        let behind = wr.next;
         post_one(&ReceiveRequest { wr_id: wr.wr_id, sges })?;
-        *next = wr.next;
+        *next = behind;
     }
     Ok(())
 }

@@ -24,9 +24,10 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
         let queue = unsafe { srq::usable(srq) }?;
         // SAFETY: as above.
         while let Some(wr) = unsafe { next.as_mut() } {
+            let behind = wr.next;
             // SAFETY: as above.
             unsafe { post_one(queue, wr) }?;
-            next = wr.next;
+            next = behind;
         }
         Ok(())
     });

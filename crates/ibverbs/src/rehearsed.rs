@@ -15,7 +15,7 @@ use transom_system::rehearsal;
 use crate::cq::Queue;
 use crate::requests::{Linked, Requests};
 use crate::wrong::Wrong;
-use crate::{cq, cq_ex, profile, qp, qp_ex, srq, told, wr};
+use crate::{checked_ex, cq, profile, qp, srq, told, wr};
 
 /// The operations without a rehearsal.
 static PLAIN: OnceLock<Plain> = OnceLock::new();
@@ -64,14 +64,14 @@ pub(crate) fn operations(plain: verbs_context) -> verbs_context {
 }
 
 /// # Safety
-/// As [`cq_ex::create_cq_ex`].
+/// As [`checked_ex::create_cq_ex`].
 unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     // SAFETY: by the contract of this function. Nobody else knows the new queue yet.
     unsafe {
-        let made = cq_ex::create_cq_ex(context, attr);
+        let made = checked_ex::create_cq_ex(context, attr);
         if let Some(queue) = made.as_mut() {
             queue.start_poll = Some(start_poll);
             queue.next_poll = Some(next_poll);
@@ -81,7 +81,7 @@ unsafe extern "C" fn create_cq_ex(
 }
 
 /// # Safety
-/// As [`qp_ex::create_qp_ex`].
+/// As [`checked_ex::create_qp_ex`].
 unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     init: *mut ibv_qp_init_attr_ex,
@@ -89,7 +89,7 @@ unsafe extern "C" fn create_qp_ex(
     // SAFETY: by the contract of this function. Nobody else knows the new queue pair yet, and every queue pair has
     // room for the extended form.
     unsafe {
-        let made = qp_ex::create_qp_ex(context, init);
+        let made = checked_ex::create_qp_ex(context, init);
         if let Some(pair) = made.cast::<ibv_qp_ex>().as_mut() {
             pair.wr_complete = Some(wr_complete);
         }
@@ -131,7 +131,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
 }
 
 /// # Safety
-/// As [`cq_ex::start_poll`].
+/// As [`checked_ex::start_poll`].
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: by the contract of this function.
     let is_right = unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask == 0);
@@ -142,14 +142,14 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     // SAFETY: as above.
     unsafe {
         let told = told(cq.cast());
-        let answer = cq_ex::start_poll(cq, attr);
+        let answer = checked_ex::start_poll(cq, attr);
         has_shown(cq, answer, told);
         answer
     }
 }
 
 /// # Safety
-/// As [`cq_ex::next_poll`].
+/// As [`checked_ex::next_poll`].
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
@@ -158,7 +158,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
             return libc::ENOENT;
         }
         let told = told(cq.cast());
-        let answer = cq_ex::next_poll(cq);
+        let answer = checked_ex::next_poll(cq);
         has_shown(cq, answer, told);
         answer
     }
@@ -322,9 +322,9 @@ unsafe extern "C" fn post_send(
 unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
     let Some(plain) = PLAIN.get() else { return libc::EINVAL };
     // SAFETY: by the contract of this function.
-    let plain = |wr| unsafe { (plain.post_send)(qp, wr, bad) };
+    let plain = |wr, bad| unsafe { (plain.post_send)(qp, wr, bad) };
     // SAFETY: as above.
-    let Some(pair) = (unsafe { qp::of(qp) }) else { return plain(wr) };
+    let Some(pair) = (unsafe { qp::of(qp) }) else { return plain(wr, bad) };
     let signals_all = pair.config().send.signal_all;
     let refused = |wr: *mut ibv_send_wr| {
         // SAFETY: the list is valid, by the contract of this function.
@@ -334,7 +334,7 @@ unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr
         pair.refuses_post().then(|| refuse(pair, "ibv_post_send", "REH-31"))
     };
     // SAFETY: the list is valid, by the contract of this function.
-    unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
+    unsafe { post_until(refused, wr, bad, plain) }
 }
 
 /// # Safety
@@ -349,7 +349,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
             wr::abort(qp);
             return refuse(pair, "ibv_wr_complete", "REH-31");
         }
-        wr::complete(qp)
+        checked_ex::wr_complete(qp)
     }
 }
 
@@ -362,7 +362,7 @@ unsafe extern "C" fn post_recv(
 ) -> c_int {
     let Some(plain) = PLAIN.get() else { return libc::EINVAL };
     // SAFETY: by the contract of this function.
-    let plain = |wr| unsafe { (plain.post_recv)(qp, wr, bad) };
+    let plain = |wr, bad| unsafe { (plain.post_recv)(qp, wr, bad) };
     // SAFETY: as above.
     let pair = unsafe { qp::of(qp) };
     // SAFETY: as above.
@@ -384,7 +384,7 @@ unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     let Some(plain) = PLAIN.get() else { return libc::EINVAL };
     // SAFETY: by the contract of this function.
-    let plain = |wr| unsafe { (plain.post_srq_recv)(srq, wr, bad) };
+    let plain = |wr, bad| unsafe { (plain.post_srq_recv)(srq, wr, bad) };
     // SAFETY: as above.
     let queue = unsafe { srq::of(srq) };
     let refused = || {
@@ -416,54 +416,132 @@ unsafe fn post_receives(
     refuses: impl Fn() -> Option<c_int>,
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
-    plain: impl Fn(*mut ibv_recv_wr) -> c_int,
+    plain: impl Fn(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    unsafe { post_until(|_| refuses(), wr, bad, |wr| &raw mut (*wr).next, plain) }
+    unsafe { post_until(|_| refuses(), wr, bad, plain) }
 }
 
-/// Posts the elements of a list up to the first one that is refused, with the errno for it. `next_of` is where an
-/// element names the next one.
+/// Posts the elements of a list up to the first one that is refused, with the errno for it.
 ///
 /// # Safety
-/// The list is valid; `bad` is null or writable.
+/// The list is valid; `bad` is null or writable. `plain` posts a valid list, and answers as the verb does.
 unsafe fn post_until<W: Linked>(
     mut refused: impl FnMut(*mut W) -> Option<c_int>,
     list: *mut W,
     bad: *mut *mut W,
-    next_of: unsafe fn(*mut W) -> *mut *mut W,
-    plain: impl Fn(*mut W) -> c_int,
+    plain: impl Fn(*mut W, *mut *mut W) -> c_int,
 ) -> c_int {
-    // The last element that is posted, and the first one that is refused.
-    let (mut last, mut found) = (null_mut::<W>(), None);
+    // The elements before the first one that is refused.
+    let (mut before, mut found) = (Vec::new(), None);
     // SAFETY: the list is valid, by the contract of this function.
     for wr in unsafe { Requests::of(list) } {
         if let Some(errno) = refused(wr) {
             found = Some((wr, errno));
             break;
         }
-        last = wr;
+        before.push(wr);
     }
-    let Some((next, errno)) = found else { return plain(list) };
-    if !last.is_null() {
-        // The list ends before the refused element, for as long as it is posted.
-        // SAFETY: it is the caller's own list, which nobody else reads during the call.
-        unsafe { *next_of(last) = null_mut() };
-        let answer = plain(list);
-        // SAFETY: as above.
-        unsafe { *next_of(last) = next };
-        if answer != 0 {
-            return answer;
-        }
-    }
+    let Some((first_bad, errno)) = found else { return plain(list, bad) };
+    // SAFETY: as above.
+    let (first_bad, errno) = match unsafe { post_copies(&before, plain) } {
+        Ok(()) => (first_bad, errno),
+        Err(refused) => refused,
+    };
     // SAFETY: null or writable, by the contract of this function.
-    unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = next);
+    unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
     errno
+}
+
+/// Posts these elements only, as copies. The list stays as it is: other threads may be posting it too, and from the post
+/// on its elements are theirs who poll the completions. The error has the first element that was refused.
+///
+/// # Safety
+/// The elements are valid. `plain` posts a valid list, and answers as the verb does.
+unsafe fn post_copies<W: Linked>(
+    elements: &[*mut W],
+    plain: impl Fn(*mut W, *mut *mut W) -> c_int,
+) -> Result<(), (*mut W, c_int)> {
+    let mut copies: Vec<W> = Vec::with_capacity(elements.len());
+    let first = copies.as_mut_ptr();
+    for (nth, element) in elements.iter().enumerate() {
+        let is_last = nth + 1 == elements.len();
+        let next = if is_last { null_mut() } else { first.wrapping_add(nth + 1) };
+        // SAFETY: the element is valid. There is room, so that no copy moves.
+        copies.push(unsafe { **element }.before(next));
+    }
+    if copies.is_empty() {
+        return Ok(());
+    }
+    let mut first_bad = null_mut();
+    let errno = plain(first, &mut first_bad);
+    if errno == 0 {
+        return Ok(());
+    }
+    let nth = (first_bad.addr().wrapping_sub(first.addr())) / size_of::<W>();
+    Err((elements.get(nth).copied().unwrap_or(null_mut()), errno))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Rules: REH-31, REH-32
+    #[test]
+    fn a_list_of_which_a_part_is_posted_stays_as_it_is() {
+        let mut all: [ibv_recv_wr; 4] = Default::default();
+        let at = all.as_mut_ptr();
+        let link = || {
+            for nth in 0..4 {
+                let next = if nth == 3 { null_mut() } else { at.wrapping_add(nth + 1) };
+                // SAFETY: an element of this test.
+                unsafe {
+                    *at.wrapping_add(nth) =
+                        ibv_recv_wr { wr_id: nth as u64, next, ..Default::default() }
+                };
+            }
+        };
+        // The element of this number is refused by a rehearsal, and this one by the device.
+        for (by_rehearsal, by_device, bad_one) in [(2, 9, 2), (3, 1, 1), (0, 9, 0), (9, 9, 9)] {
+            link();
+            let mut bad = null_mut();
+            let taken = std::cell::RefCell::new(Vec::new());
+            let post = |list: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr| {
+                // SAFETY: the list is valid.
+                for wr in unsafe { Requests::of(list) } {
+                    // SAFETY: as above.
+                    let id = unsafe { (*wr).wr_id };
+                    if id == by_device {
+                        // SAFETY: writable.
+                        unsafe { *bad = wr };
+                        return libc::EINVAL;
+                    }
+                    taken.borrow_mut().push(id);
+                    // Whoever polls its completion has it for something else.
+                    // SAFETY: an element of this test.
+                    unsafe { (*at.wrapping_add(id as usize)).next = at };
+                }
+                0
+            };
+            let refused = |wr: *mut ibv_recv_wr| {
+                // SAFETY: an element of the list.
+                (unsafe { (*wr).wr_id } == by_rehearsal).then_some(libc::ENOMEM)
+            };
+            // SAFETY: the list is valid.
+            let answer = unsafe { post_until(refused, at, &mut bad, post) };
+            let expected: Vec<u64> = (0..4.min(bad_one)).collect();
+            assert_eq!(*taken.borrow(), expected);
+            let is_refused = bad_one < 4;
+            assert_eq!(answer != 0, is_refused);
+            assert_eq!(
+                bad,
+                if is_refused { at.wrapping_add(bad_one as usize) } else { null_mut() }
+            );
+            // SAFETY: as above.
+            let next = |nth: u64| unsafe { (*at.wrapping_add(nth as usize)).next };
+            assert!(expected.iter().all(|nth| next(*nth) == at));
+        }
+    }
 
     /// Rule: REH-04
     #[test]

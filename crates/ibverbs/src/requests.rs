@@ -6,20 +6,30 @@
 use transom_abi::{ibv_recv_wr, ibv_send_wr};
 
 /// A work request that may lead to another.
-pub(crate) trait Linked {
+pub(crate) trait Linked: Copy {
     /// The next one of its list. Null for none.
     fn next(&self) -> *mut Self;
+    /// The same in a list where another one is next.
+    fn before(self, next: *mut Self) -> Self;
 }
 
 impl Linked for ibv_send_wr {
     fn next(&self) -> *mut Self {
         self.next
     }
+
+    fn before(self, next: *mut Self) -> Self {
+        Self { next, ..self }
+    }
 }
 
 impl Linked for ibv_recv_wr {
     fn next(&self) -> *mut Self {
         self.next
+    }
+
+    fn before(self, next: *mut Self) -> Self {
+        Self { next, ..self }
     }
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn extended(qp_base: ibv_qp) -> ibv_qp_ex_flush {
 ///
 /// # Safety
 /// `qp` is null or live.
-unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
+pub(crate) unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
     let _ = guarded("ibv_wr_start", || {
         // SAFETY: by the contract of this function.
         if let Some(batch) = unsafe { batch_of(qp) } {
@@ -339,7 +339,8 @@ unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn
     // SAFETY: by the contract of this function.
     unsafe {
         build(qp, |batch| {
-            let remote = ah::datagram(ah, remote_qpn, qkey).map(Remote::Datagram);
+            let remote = ah::datagram("ibv_wr_set_ud_addr", ah, remote_qpn, qkey);
+            let remote = remote.map(Remote::Datagram);
             batch.set_remote(IBV_QPT_UD, remote);
         });
     }

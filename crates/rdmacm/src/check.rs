@@ -138,10 +138,17 @@ pub(crate) fn waits(function: &'static CStr, owner: Owner, is_late: bool) -> boo
     unsafe { (told.calls.waits)(function.as_ptr(), owner, is_group.into(), is_late.into()) == 1 }
 }
 
-/// Something that has ended and is kept. `event` is its address, if it is an event.
+/// An event or an id that has ended and is kept.
 struct Kept {
-    event: Option<usize>,
+    address: usize,
     _memory: Box<dyn Send>,
+}
+
+impl Kept {
+    fn of(memory: Box<impl Send + 'static>) -> Self {
+        let at = &raw const *memory;
+        Self { address: at.expose_provenance(), _memory: memory }
+    }
 }
 
 /// The program has acknowledged an event.
@@ -149,14 +156,14 @@ pub(crate) fn free_event(event: Box<impl Send + 'static>) {
     if let Some(told) = told() {
         let at = &raw const *event;
         (told.calls.event_acked)(at.cast());
-        free(told, Kept { event: Some(at.expose_provenance()), _memory: event });
+        free(told, Kept::of(event));
     }
 }
 
 /// An id has ended, and nothing uses it any more.
 pub(crate) fn free_id(id: Box<impl Send + 'static>) {
     if let Some(told) = told() {
-        free(told, Kept { event: None, _memory: id });
+        free(told, Kept::of(id));
     }
 }
 
@@ -165,8 +172,62 @@ fn free(told: &Told, ended: Kept) {
     static KEPT: Last<Kept, 1024> = Last::new();
     let ended = Box::new(ended);
     let freed = if told.keeps { KEPT.keep(ended) } else { Some(ended) };
-    if let Some(event) = freed.as_ref().and_then(|freed| freed.event) {
-        (told.calls.event_freed)(std::ptr::without_provenance(event));
+    // From then on another thing may have the address.
+    if let Some(freed) = &freed {
+        (told.calls.event_freed)(std::ptr::without_provenance(freed.address));
     }
     drop(freed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{c_char, c_int};
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    static FREED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+    /// Calls that keep what is freed.
+    fn calls() -> CheckCalls {
+        extern "C" fn watched(_: *const c_void) -> c_int {
+            2
+        }
+        extern "C" fn ignored(_: *const c_void) {}
+        extern "C" fn got(_: *const c_void, _: usize, _: *const c_void, _: *const c_void) {}
+        extern "C" fn freed(what: *const c_void) {
+            FREED.lock().push(what.addr());
+        }
+        extern "C" fn used(_: *const c_void, _: usize) -> c_int {
+            0
+        }
+        extern "C" fn given(_: *const c_char, _: *const c_void) {}
+        extern "C" fn waits(_: *const c_char, _: *const c_void, _: c_int, _: c_int) -> c_int {
+            0
+        }
+        extern "C" fn own_work(_: c_int) {}
+        CheckCalls {
+            watched,
+            id_made: ignored,
+            id_ended: ignored,
+            event_got: got,
+            event_acked: ignored,
+            event_freed: freed,
+            used,
+            given,
+            waits,
+            own_work,
+        }
+    }
+
+    /// Rules: CHK-05, CHK-33
+    #[test]
+    fn whoever_knows_ended_ids_and_events_is_told_when_another_may_have_the_address() {
+        let told = Told { calls: calls(), keeps: true };
+        let all: Vec<_> = (0..1026_u64).map(|it| Kept::of(Box::new(it))).collect();
+        let addresses: Vec<_> = all.iter().map(|it| it.address).collect();
+        all.into_iter().for_each(|it| free(&told, it));
+        assert_eq!(*FREED.lock(), addresses[..2]);
+    }
 }

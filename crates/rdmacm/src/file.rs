@@ -51,7 +51,7 @@ pub struct CheckCalls {
     pub event_got: extern "C" fn(*const c_void, usize, *const c_void, *const c_void),
     /// The program acknowledges an event.
     pub event_acked: extern "C" fn(*const c_void),
-    /// The memory of an event is about to be freed.
+    /// The memory of an event or an id that has ended is about to be freed.
     pub event_freed: extern "C" fn(*const c_void),
     /// A function is about to use these bytes for the program. Returns 1 if they belong to something that has ended.
     pub used: extern "C" fn(*const c_void, usize) -> c_int,

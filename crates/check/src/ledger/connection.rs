@@ -55,7 +55,7 @@ impl Ledger {
     }
 
     /// The program acknowledges an event. Its memory stays until
-    /// [`connection_event_freed`](Self::connection_event_freed).
+    /// [`connection_memory_freed`](Self::connection_memory_freed).
     pub fn connection_event_acknowledged(&mut self, address: usize, call: &Call) {
         let Some(known) = self.connections.0.get_mut(&address) else { return };
         known.acknowledged = Some(*call);
@@ -66,16 +66,17 @@ impl Ledger {
         }
     }
 
-    /// The memory of an event is about to be freed.
-    pub fn connection_event_freed(&mut self, address: usize) {
+    /// The memory of an event or an id that has ended is about to be freed. Another thing may have it then.
+    pub fn connection_memory_freed(&mut self, address: usize) {
         self.connections.0.remove(&address);
+        self.forget_grave(Thing::Id, address);
     }
 
     /// Whether something at this address is a part of an acknowledged event, or a destroyed id.
     pub fn has_ended(&self, address: usize) -> bool {
         match self.connections.around(address) {
-            Some(Known { acknowledged: Some(_), .. }) => true,
-            _ => self.is_grave(Thing::Id, address),
+            Some(known) => known.acknowledged.is_some(),
+            None => self.is_grave(Thing::Id, address),
         }
     }
 

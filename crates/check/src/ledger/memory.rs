@@ -48,6 +48,15 @@ impl Region {
     pub(super) fn range(&self) -> Range<u64> {
         self.address..self.address.saturating_add(self.length)
     }
+
+    /// Whether another registration has the same memory, at the same addresses for requests.
+    fn has_memory_of(&self, other: &Self) -> bool {
+        let memory = |it: &Self| {
+            let is_kept = it.is_program && !it.is_on_demand;
+            (it.object, it.address, it.place, it.base, it.length, is_kept)
+        };
+        memory(self) == memory(other)
+    }
 }
 
 /// The difference between a sample and the present content.
@@ -246,9 +255,20 @@ impl Ledger {
         Some(pair.asked.device)
     }
 
-    /// A region is registered on a device.
+    /// A region is registered on a device. Or it is registered anew: if it has the same memory at the same addresses, the
+    /// requests that name it still do.
     pub fn registered(&mut self, device: usize, key: u32, region: Region) {
         let memory = &mut self.memory;
+        if let Some((_, same)) = memory.regions.get_mut(&(device, key))
+            && same.has_memory_of(&region)
+        {
+            let was_open = std::mem::replace(same, region).is_open;
+            if was_open && !region.is_open {
+                // A peer may have written to it.
+                memory.land(region.range());
+            }
+            return;
+        }
         memory.last += 1;
         if region.is_program && !region.is_on_demand {
             memory.spans.add(memory.last, &region.range());
@@ -388,6 +408,7 @@ impl Ledger {
         let pairs = self.pairs.iter().filter(|(_, pair)| {
             let shared = self.shared.get(&pair.asked.shared);
             let receives = pair.receives.iter().chain(shared.into_iter().flat_map(Ring::iter));
+            let receives = receives.chain(self.tagged.of(pair.asked.shared));
             pair.sends.iter().chain(receives).any(&is_such)
         });
         pairs.map(|(address, pair)| (*address, pair.posted)).collect()
@@ -414,6 +435,7 @@ impl Ledger {
             if it.receives {
                 let shared = self.shared.get(&pair.asked.shared);
                 let receives = pair.receives.iter().chain(shared.into_iter().flat_map(Ring::iter));
+                let receives = receives.chain(self.tagged.of(pair.asked.shared));
                 waiting.extend(receives.filter(|posted| is_such(posted)));
             }
         }

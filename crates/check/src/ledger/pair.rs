@@ -164,6 +164,12 @@ impl Ledger {
             let pair = address.and_then(|address| self.pairs.get_mut(&address));
             let is_elsewhere = pair.as_ref().is_none_or(|pair| pair.asked.is_xrc_target);
             if it.is_receive && is_elsewhere {
+                let memory = &mut self.memory;
+                if it.is_tagged
+                    && (self.tagged.received_somewhere(it.wr_id, memory) || it.is_success)
+                {
+                    continue;
+                }
                 self.received_elsewhere(it.queue, it.wr_id);
                 continue;
             }
@@ -179,6 +185,11 @@ impl Ledger {
             pair.goes_well = it.is_success;
             let (shared, number, writes) = (pair.asked.shared, pair.number, pair.writes());
             let is_shared = it.is_receive && shared != 0;
+            if it.is_tagged
+                && (self.tagged.received(shared, it.wr_id, &mut self.memory) || it.is_success)
+            {
+                continue;
+            }
             let queue = match (it.is_receive, is_shared) {
                 (false, _) => &mut pair.sends,
                 (true, false) => &mut pair.receives,

@@ -88,14 +88,13 @@ impl Ledger {
         self.sends += new.len() as u64;
         let has_more = sends.range(new.clone()).any(|it| it.is_target || it.binds.is_some());
         let Some(pair) = self.pairs.get_mut(&address) else { return has_more };
-        let before = pair.posted;
         pair.posted += new.len() as u64;
         if pair.asked.signals_all {
             sends.range_mut(new.clone()).for_each(|it| it.is_signaled = true);
         }
         let (is_told, peer) = (pair.is_told_of(&sends, &new), pair.writes());
         if has_more {
-            self.binds_posted(address, before, sends.range(new.clone()));
+            self.binds_posted(address, sends.range(new.clone()));
             self.aimed(sends.range(new.clone()));
         }
         self.writes_posted(address, peer, sends.range(new));

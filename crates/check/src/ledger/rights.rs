@@ -13,8 +13,6 @@ use crate::{Call, Kind};
 #[derive(Clone, Debug)]
 struct Bound {
     pair: usize,
-    /// The number of sends that were posted to the queue pair, with this one.
-    number: u64,
     posted: (String, Call),
     is_type1: bool,
     /// The call that polled its failure.
@@ -98,16 +96,15 @@ impl Keys {
 }
 
 impl Ledger {
-    /// Requests are posted to a queue pair. `before` is the number of earlier ones.
+    /// Requests are posted to a queue pair.
     pub(super) fn binds_posted<'a>(
         &mut self,
         pair: usize,
-        before: u64,
         posted: impl Iterator<Item = &'a Posted>,
     ) {
-        for (number, it) in (before + 1..).zip(posted) {
+        for it in posted {
             let Some(Bind { device, key, is_type1, .. }) = it.binds else { continue };
-            let bound = Bound { pair, number, posted: it.here(), is_type1, failed: None };
+            let bound = Bound { pair, posted: it.here(), is_type1, failed: None };
             self.keys.binds.insert((device, key), bound);
         }
     }
@@ -126,11 +123,23 @@ impl Ledger {
             self.keys.binds.remove(&(device, key));
         }
         let index = self.keys.place(thing, call);
-        self.keys.granted.insert((device, key), index);
+        let before = self.keys.granted.insert((device, key), index);
         let place = &mut self.keys.places[index];
-        place.count += 1;
+        // A region that gets other rights there is no other region.
+        let is_known = thing == Thing::Region && before == Some(index);
+        place.count += usize::from(!is_known);
         place.granted = place.granted.and(rights);
         rights.without(place.used)
+    }
+
+    /// A bind is carried out, and its key has these rights from now on. Returns those whose use the ledger must hear of:
+    /// of a type 1 window all, because each early use of its key counts.
+    pub fn bind_opens(&mut self, device: usize, key: u32, rights: Rights) -> Rights {
+        let Some(bound) = self.keys.binds.get(&(device, key)) else { return Rights::default() };
+        let (call, is_type1) = (bound.posted.1, bound.is_type1);
+        let unused = self.granted(device, key, Thing::Window, rights, &call);
+        // No kind of mistake depends on other reads, so they stay direct.
+        if is_type1 { rights } else { Rights { read: false, ..unused } }
     }
 
     /// A peer asks for an access with a key, by these rights.
@@ -141,7 +150,7 @@ impl Ledger {
             place.used = place.used.and(rights);
         }
         let Some(bound) = keys.binds.get(&(device, key)) else { return };
-        let Bound { pair, number, posted, is_type1, failed } = bound.clone();
+        let Bound { pair, posted, is_type1, failed } = bound.clone();
         if let Some(polled) = failed {
             let says = format!("A peer uses key {key:#010x}, of a bind that has failed.");
             let calls = vec![posted, ("polled here".to_owned(), polled)];
@@ -150,7 +159,11 @@ impl Ledger {
         }
         // A request behind the bind may have told the peer. And a completion counter may have told the program of the
         // bind.
-        let tells = self.pairs.get(&pair).is_none_or(|pair| pair.posted > number);
+        let is_it = |it: &Posted| it.binds.is_some_and(|it| (it.device, it.key) == (device, key));
+        let tells = self
+            .pairs
+            .get(&pair)
+            .is_none_or(|pair| !pair.sends.iter().next_back().is_some_and(is_it));
         if is_type1 && !tells && !self.counts_completions() {
             let says = format!(
                 "A peer uses key {key:#010x} before the completion of its bind is polled. It was not sent on the queue pair \
@@ -158,6 +171,11 @@ impl Ledger {
             );
             self.found(Kind::KeyBeforeBind, says, vec![posted]);
         }
+    }
+
+    /// A region has no rights for peers any more.
+    pub fn grants_nothing(&mut self, device: usize, key: u32) {
+        self.keys.forget(device, key);
     }
 
     /// The keys with rights, by device.

@@ -38,7 +38,7 @@ pub struct Stuck {
     queue: usize,
     holds: usize,
     is_armed: bool,
-    /// The thread armed the queue last, so it looks after the queue.
+    /// The thread armed the queue last, and polled it last since its last event. So it looks after the queue.
     is_keeper: bool,
     /// The ledger's moment at that time. If it changes, the thread or another one has used the queues.
     moment: u64,
@@ -68,6 +68,9 @@ pub(super) struct Watched {
     emptied: Option<Call>,
     /// The call that took its last event.
     told: Option<Call>,
+    /// The thread that polled it last, if that was after its last event. A thread that takes events and does not poll
+    /// may hand the queue to another one.
+    polled_by: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +150,7 @@ impl Ledger {
         let Some(watched) = self.watched.get_mut(&queue) else { return };
         watched.used(call.thread, moment);
         watched.first_polls.entry(call.thread).or_insert(moment);
+        watched.polled_by = Some(call.thread);
         if is_empty {
             watched.emptied = Some(*call);
         }
@@ -162,6 +166,7 @@ impl Ledger {
         let Some(watched) = self.watched.get_mut(&queue) else { return };
         watched.used(call.thread, moment);
         watched.told = Some(*call);
+        watched.polled_by = None;
         if let Some(armed) = &mut watched.armed {
             armed.arming.is_held = false;
         }
@@ -207,7 +212,8 @@ impl Ledger {
                 Fate::Wakes => return None,
                 Fate::Misses => {
                     let Look { queue, holds, is_armed } = *look;
-                    let is_keeper = watched.armed.is_some_and(|it| it.call.thread == thread);
+                    let arms = watched.armed.is_some_and(|it| it.call.thread == thread);
+                    let is_keeper = arms && watched.polled_by == Some(thread);
                     let moment = self.moment;
                     stuck = stuck.or(Some(Stuck { queue, holds, is_armed, is_keeper, moment }));
                 }
@@ -241,7 +247,7 @@ impl Ledger {
             (Some(_), false) => ", and was not armed again after its last event",
         };
         let How { does, may_wake, is_alone } = how;
-        // Another thread may be about to arm the queue, if this one never has.
+        // Another thread may be about to serve the queue, if this one does not.
         let is_certain = !may_wake && (is_alone || stuck.is_keeper);
         let says = format!("A thread {does} while {of} holds {completions}{why}.");
         let mut calls = Vec::new();

@@ -41,6 +41,7 @@ fn completed(wr_id: u64, has_failed: bool) -> Completed {
         number: 7,
         wr_id,
         is_receive: false,
+        is_tagged: false,
         bytes: 0,
         is_success,
         has_failed,
@@ -163,6 +164,35 @@ fn a_dead_object_is_known_until_its_memory_is_used_again() {
     ledger.not_alive("ibv_post_send", Thing::QueuePair, QP, &at(40));
     ledger.not_alive("ibv_post_send", Thing::QueuePair, 0x9999, &at(40));
     assert_eq!(ledger.take(), []);
+}
+
+/// Rules: CHK-05, CHK-33
+#[test]
+fn an_ended_id_is_known_until_its_memory_is_anothers() {
+    const AT: usize = 0x7000;
+    let is_named = |ledger: &mut Ledger| {
+        ledger.given_to_connections("rdma_connect", AT, &at(3));
+        kinds(ledger) == [Kind::UsedAfterDestroy]
+    };
+    let ended = || {
+        let mut ledger = Ledger::default();
+        ledger.made(Thing::Id, AT, 0, 0, &at(1));
+        assert!(!ledger.has_ended(AT));
+        ledger.ended(Thing::Id, AT, &at(2));
+        assert!(ledger.has_ended(AT) && !ledger.has_ended(AT + 8));
+        ledger
+    };
+    let mut ledger = ended();
+    assert!(is_named(&mut ledger));
+    ledger.connection_memory_freed(AT);
+    assert!(!ledger.has_ended(AT) && !is_named(&mut ledger));
+    // An event is where the id was, and the program has it.
+    let mut ledger = ended();
+    let event = ConnectionEvent { address: AT - 8, length: 64, id: 0x8000, group: 0 };
+    ledger.connection_event_got(event, &at(4));
+    assert!(!ledger.has_ended(AT) && !ledger.has_ended(AT - 8));
+    ledger.connection_event_acknowledged(AT - 8, &at(5));
+    assert!(ledger.has_ended(AT));
 }
 
 /// Rules: CHK-04, CHK-06, CHK-07
@@ -532,15 +562,23 @@ fn what_came_before_a_queue_was_armed_is_missed_unless_somebody_looks() {
 /// Rules: CHK-50, CHK-51
 #[test]
 fn another_thread_may_be_about_to_arm_a_queue() {
-    for (arms, is_alone, kind) in [
-        (false, false, Kind::SleepsBeside),
-        (false, true, Kind::SleepsOnCompletions),
-        (true, false, Kind::SleepsOnCompletions),
+    for (arms, polls, is_alone, kind) in [
+        (false, true, false, Kind::SleepsBeside),
+        (false, false, true, Kind::SleepsOnCompletions),
+        (true, true, false, Kind::SleepsOnCompletions),
+        // It hands the queue to another thread, which has not begun yet.
+        (true, false, false, Kind::SleepsBeside),
+        (true, false, true, Kind::SleepsOnCompletions),
     ] {
         let mut ledger = with_queue();
+        // It may have looked whether the queue is empty at the beginning.
+        ledger.queue_polled(CQ, 0, true, &Call::by(1));
         if arms {
             ledger.queue_armed(CQ, Arming { is_plain: true, ..Arming::default() }, &at(4));
             ledger.queue_told(CQ, &at(5));
+        }
+        if polls {
+            ledger.queue_polled(CQ, 1, false, &Call::by(1));
         }
         let look = Look { queue: CQ, is_armed: false, holds: 1 };
         let stuck = ledger.stuck(CHANNEL, 1, 0, &[look]).expect("no event comes");

@@ -120,9 +120,14 @@ pub(super) struct Grave {
 impl Ledger {
     /// An object is made in a context.
     pub fn made(&mut self, thing: Thing, address: usize, context: usize, number: u32, call: &Call) {
-        self.graves.retain(|grave| (grave.thing, grave.address) != (thing, address));
+        self.forget_grave(thing, address);
         let made = Made { context, number, call: *call, refused: None };
         self.objects.insert((thing, address), made);
+    }
+
+    /// The memory of an object that has ended is another's now.
+    pub(super) fn forget_grave(&mut self, thing: Thing, address: usize) {
+        self.graves.retain(|grave| (grave.thing, grave.address) != (thing, address));
     }
 
     /// A call that should end an object returns EBUSY.
@@ -143,7 +148,9 @@ impl Ledger {
             self.watched.remove(&address);
         }
         if thing == Thing::SharedReceiveQueue {
-            self.shared.remove(&address);
+            let mut posted = self.shared.remove(&address).unwrap_or_default();
+            self.memory.landed(posted.iter_mut());
+            self.tagged.end(address, &mut self.memory);
             self.shared_queues.remove(&address);
         }
         if self.graves.len() == super::GRAVES {

@@ -114,6 +114,8 @@ pub struct Completed {
     pub wr_id: u64,
     /// It belongs to a receive.
     pub is_receive: bool,
+    /// It belongs to a tagged buffer, whose message is there. Of one that has failed it may be that of any receive.
+    pub is_tagged: bool,
     /// The number of bytes that it tells of.
     pub bytes: u64,
     /// It succeeded.

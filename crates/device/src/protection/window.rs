@@ -102,10 +102,10 @@ pub fn bind_type1(
             table.drain_key(slot, waiter);
             tell_end(witness, slot);
         }
-        if let Some(witness) = witness {
-            witness.bound(slot, region, &bind.bound(&window, stamp, place));
-        }
-        bind.write(entry, &window, stamp, region, place);
+        let opens =
+            |witness: &dyn Witness| witness.bound(slot, region, &bind.bound(&window, stamp, place));
+        let withheld = witness.map_or(Access::empty(), opens);
+        bind.write(entry, &window, stamp, (region, place), withheld);
         if window.state == State::Valid {
             Region::release(table, old_region);
         }
@@ -160,10 +160,10 @@ pub fn bind_type2(
             return Ok(false);
         }
         owner.window_bound();
-        if let Some(witness) = witness {
-            witness.bound(slot, region, &bind.bound(&window, stamp, place));
-        }
-        bind.write(entry, &window, stamp, region, place);
+        let opens =
+            |witness: &dyn Witness| witness.bound(slot, region, &bind.bound(&window, stamp, place));
+        let withheld = witness.map_or(Access::empty(), opens);
+        bind.write(entry, &window, stamp, (region, place), withheld);
         Ok(true)
     })
 }

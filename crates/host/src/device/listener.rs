@@ -35,6 +35,13 @@ pub trait Listener: Sync {
         let _ = (device, slot, region, object);
     }
 
+    /// The rights of a window, which is about to be bound, that are withheld until they are
+    /// [given back](Device::give_back).
+    fn withholds(&self, device: &Device, slot: u32, window: &Snapshot) -> Access {
+        let _ = (device, slot, window);
+        Access::empty()
+    }
+
     /// The region or window of a slot is closed, if it was open: nobody gets in by its key any more.
     fn closed(&self, device: &Device, slot: u32) {
         let _ = (device, slot);
@@ -153,9 +160,13 @@ impl Device {
 }
 
 impl Witness for Device {
-    fn bound(&self, slot: u32, region: u32, window: &Snapshot) {
+    fn bound(&self, slot: u32, region: u32, window: &Snapshot) -> Access {
         self.trace_opened(slot, Some(region), window);
-        listeners().for_each(|it| it.opened(self, slot, Some(region), window));
+        let withheld = |it: &dyn Listener| {
+            it.opened(self, slot, Some(region), window);
+            it.withholds(self, slot, window)
+        };
+        listeners().map(withheld).fold(Access::empty(), |all, one| all | one)
     }
 
     fn unbound(&self, slot: u32) {

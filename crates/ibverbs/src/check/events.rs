@@ -41,9 +41,9 @@ impl Checker {
         self.tell(|ledger| ledger.connection_event_acknowledged(address, &call));
     }
 
-    /// The memory of such an event is about to be freed.
-    pub(crate) fn connection_event_freed(&self, address: usize) {
-        self.tell(|ledger| ledger.connection_event_freed(address));
+    /// The memory of such an event, or of an id, is about to be freed.
+    pub(crate) fn connection_memory_freed(&self, address: usize) {
+        self.tell(|ledger| ledger.connection_memory_freed(address));
     }
 
     /// Returns whether this address is in an id or an event that has ended.

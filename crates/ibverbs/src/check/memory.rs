@@ -45,18 +45,30 @@ impl Checker {
         self.opened(device, region.key(), it.access);
     }
 
-    /// A region is about to end, or to be registered anew.
+    /// A region is about to end.
     pub(crate) fn region_ends(&self, device: &Arc<Device>, key: u32) {
-        let number = id_of(device);
-        let pairs = self.tell(|ledger| ledger.pairs_naming(number, key));
-        let (under_way, call) = (self.under_way(pairs), self.call());
-        self.tell_of(device, |ledger| ledger.region_ends(number, key, &under_way, &call));
+        let under_way = self.work_naming(device, key);
+        self.region_ended(device, key, &under_way);
     }
 
-    /// The work that the device has under way on these queue pairs. Each comes with the number of sends posted to it.
+    /// What is under way on the queue pairs whose requests name a region.
+    pub(crate) fn work_naming(&self, device: &Arc<Device>, key: u32) -> Vec<UnderWay> {
+        let pairs = self.tell(|ledger| ledger.pairs_naming(id_of(device), key));
+        self.under_way(pairs)
+    }
+
+    /// A region has ended, or moved. Before that so much was under way.
+    pub(crate) fn region_ended(&self, device: &Arc<Device>, key: u32, under_way: &[UnderWay]) {
+        let call = self.call();
+        self.tell_of(device, |ledger| ledger.region_ends(id_of(device), key, under_way, &call));
+    }
+
+    /// The work that the device has under way on these queue pairs. Each comes with the number of sends posted to it. A
+    /// device that has failed carries out nothing, and no program can poll what it had.
     pub(super) fn under_way(&self, pairs: Vec<(usize, u64)>) -> Vec<UnderWay> {
         let under_way = pairs.into_iter().filter_map(|(address, posted)| {
             let pair = self.pairs.lock().get(&address)?.upgrade()?;
+            pair.device().check().ok()?;
             // A peer's answer counts, even if the program has not polled since it came.
             pair.adapter().progress();
             let (sends, receives) = (pair.sends_under_way(), may_receive(&pair));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use transom_check::ledger::{Bind, Posted, Rights, Thing};
+use transom_check::ledger::{Rights, Thing};
 use transom_device::Access;
-use transom_device::protection::{Key, Operation};
+use transom_device::protection::{Key, Operation, Snapshot};
 use transom_host::device::{Device, Listener, listen};
 
 use super::{Checker, checker, id_of};
@@ -26,6 +26,16 @@ impl Listener for PeersUse {
             let (device, rights) = (std::ptr::from_ref(device).addr(), rights(operation.rights()));
             checker.tell(|ledger| ledger.peer_uses(device, key.0, rights));
         }
+    }
+
+    fn withholds(&self, device: &Device, slot: u32, window: &Snapshot) -> Access {
+        let key = device.process().segment().keys().key_of(slot, window.byte);
+        let id = std::ptr::from_ref(device).addr();
+        // Not `on`, as above.
+        let withheld = checker().map(|checker| {
+            checker.tell(|ledger| ledger.bind_opens(id, key.0, rights(window.access)))
+        });
+        withheld.map_or(Access::empty(), access)
     }
 }
 
@@ -50,37 +60,20 @@ fn access(rights: Rights) -> Access {
 impl Checker {
     /// A region is registered, or registered anew.
     pub(super) fn opened(&self, device: &Arc<Device>, key: Key, access_of: Access) {
-        let rights = rights(access_of);
+        let (rights, id) = (rights(access_of), id_of(device));
+        // Windows may be bound to it.
+        self.attempt(|| _ = self.devices.lock().insert(id, Arc::downgrade(device)));
         if rights == Rights::default() {
+            self.tell(|ledger| ledger.grants_nothing(id, key.0));
             return;
         }
-        let (id, call) = (id_of(device), self.call());
+        let call = self.call();
         self.attempt(|| {
-            self.devices.lock().insert(id, Arc::downgrade(device));
             let unused =
                 self.tell(|ledger| ledger.granted(id, key.0, Thing::Region, rights, &call));
             // No kind of mistake depends on reads, so reads stay direct.
             device.withhold(key, access(Rights { read: false, ..unused }));
         });
-    }
-
-    /// These requests were posted. Some of them may bind windows.
-    pub(super) fn bound(&self, device: &Arc<Device>, posted: &[Posted]) {
-        let binds = posted.iter().filter_map(|it| Some((it, it.binds?)));
-        binds.for_each(|(it, bind)| self.attempt(|| self.bound_by(device, it, &bind)));
-    }
-
-    fn bound_by(&self, device: &Arc<Device>, it: &Posted, bind: &Bind) {
-        // The device has not carried out this bind yet, so its key has no rights that could be withheld.
-        if !device.is_valid(Key(bind.key)) {
-            return;
-        }
-        let (id, rights, call) = (id_of(device), bind.rights, &it.call);
-        self.devices.lock().insert(id, Arc::downgrade(device));
-        let unused = self.tell(|ledger| ledger.granted(id, bind.key, Thing::Window, rights, call));
-        // Each early use of a type 1 key counts, so all its rights are withheld.
-        let withheld = if bind.is_type1 { rights } else { Rights { read: false, ..unused } };
-        device.withhold(Key(bind.key), access(withheld));
     }
 
     /// The process ends. Tells the ledger which keys are still open to peers.

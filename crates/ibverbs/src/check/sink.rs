@@ -18,14 +18,12 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Makes the file of this process. None if it cannot be made.
-    pub(super) fn open(directory: &Path) -> Option<Self> {
-        let mut sink = Self::later(directory);
-        sink.file.append(&Record::Opened.to_string()).ok()?;
-        Some(sink)
+    /// The process has opened a device. Whether the file could be made.
+    pub(super) fn open(&mut self) -> bool {
+        self.file.append(&Record::Opened.to_string()).is_ok()
     }
 
-    /// The sink of a forked child. It makes the file when there is something to write.
+    /// It makes the file when there is something to write.
     pub(super) fn later(directory: &Path) -> Self {
         Self { file: Records::later(directory), known: HashMap::new() }
     }

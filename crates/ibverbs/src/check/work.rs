@@ -45,7 +45,6 @@ impl Checker {
         if taken.iter().any(|it| it.is_target) {
             self.returned(device, address, taken);
         }
-        self.bound(device, taken);
     }
 
     /// A post had no room. In ERR and SQE each request has a completion, so that no queue stays full.
@@ -92,6 +91,20 @@ impl Checker {
         });
     }
 
+    /// Adds a tagged buffer, which is a receive.
+    pub(crate) fn adding(
+        &self,
+        device: usize,
+        address: usize,
+        request: impl FnOnce(&mut Posted),
+        add: impl FnOnce() -> Option<u32>,
+    ) {
+        let number =
+            self.tell_of_call(|ledger, call| ledger.tag_added(device, address, request, call));
+        let handle = add();
+        self.tell(|ledger| ledger.tag_answered(address, number, handle));
+    }
+
     /// Posts these requests, all or none, to a queue pair on a device.
     pub(crate) fn posting<E: Copy + Into<c_int>, R: Requests>(
         &self,
@@ -128,7 +141,8 @@ impl Checker {
                 |_| true,
                 |ledger| {
                     ledger.queue_polled(queue, completions.len(), is_empty, &call);
-                    let completed = completions.iter().map(|wc| completed(queue, wc));
+                    let of_requests = completions.iter().filter(|wc| is_of_request(wc));
+                    let completed = of_requests.map(|wc| completed(queue, wc));
                     ledger.polled(completed, &call, self)
                 },
             );
@@ -167,8 +181,21 @@ fn has_failed(wc: &ibv_wc) -> bool {
     !matches!(wc.status, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR)
 }
 
+/// Whether it ends a request: it is not that of a list operation, nor of a tagged message whose data is still to come.
+fn is_of_request(wc: &ibv_wc) -> bool {
+    match wc.opcode {
+        IBV_WC_TM_ADD | IBV_WC_TM_DEL | IBV_WC_TM_SYNC => false,
+        IBV_WC_TM_RECV if wc.status == IBV_WC_SUCCESS => {
+            wc.wc_flags & (IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID) != IBV_WC_TM_MATCH
+        }
+        _ => true,
+    }
+}
+
 fn completed(queue: usize, wc: &ibv_wc) -> Completed {
+    let has_tagged_data = wc.status != IBV_WC_SUCCESS || wc.wc_flags & IBV_WC_TM_DATA_VALID != 0;
     Completed {
+        is_tagged: wc.opcode == IBV_WC_TM_RECV && has_tagged_data,
         queue,
         number: wc.qp_num,
         wr_id: wc.wr_id,

@@ -72,10 +72,10 @@ pub extern "C" fn transom_rdma_cm_event_acked(event: *const c_void) {
     });
 }
 
-/// The memory of an event is about to be freed.
-pub extern "C" fn transom_rdma_cm_event_freed(event: *const c_void) {
+/// The memory of an event or an id that has ended is about to be freed.
+pub extern "C" fn transom_rdma_cm_event_freed(ended: *const c_void) {
     effect_always(|| {
-        on().into_iter().for_each(|checker| checker.connection_event_freed(event.addr()));
+        on().into_iter().for_each(|checker| checker.connection_memory_freed(ended.addr()));
     });
 }
 

@@ -142,6 +142,48 @@ fn a_request_posted_after_the_device_was_asked_is_not_taken_for_one_under_way() 
     assert_eq!(kinds(&mut ledger), [Kind::EndedUnpolled]);
 }
 
+/// Rules: CHK-63, CHK-65
+#[test]
+fn what_names_a_region_names_it_still_when_it_has_other_rights() {
+    let mut ledger = with_region(true);
+    watched(&mut ledger);
+    register(&mut ledger, DEVICE, 9, false);
+    let under_way = UnderWay { pair: QP, posted: 1, sends: 1, receives: false };
+    assert_eq!(ledger.pairs_naming(DEVICE, 9), [(QP, 1)]);
+    ledger.region_ends(DEVICE, 9, &[under_way], &at(50));
+    assert_eq!(kinds(&mut ledger), [Kind::EndedInFlight]);
+}
+
+/// A peer may have changed it while it was open.
+/// Rules: CHK-60, CHK-66
+#[test]
+fn a_source_that_was_open_when_it_was_posted_is_not_the_programs_alone() {
+    let mut ledger = with_region(true);
+    let posted = watched(&mut ledger);
+    register(&mut ledger, DEVICE, 9, false);
+    ledger.changed(&posted, Change { first: 0, count: 1 }, &at(51));
+    assert_eq!(kinds(&mut ledger), []);
+    let posted = watched(&mut ledger);
+    ledger.changed(&posted, Change { first: 0, count: 1 }, &at(51));
+    assert_eq!(kinds(&mut ledger), [Kind::SourceChanged]);
+}
+
+/// Rules: CHK-43, CHK-44
+#[test]
+fn a_region_that_has_other_rights_is_no_other_region() {
+    let write = Rights { write: true, ..Rights::default() };
+    let mut ledger = with_region(true);
+    for _ in 0..2 {
+        ledger.granted(DEVICE, 9, Thing::Region, write, &at(40));
+    }
+    ledger.process_ends();
+    let said: Vec<_> = ledger.take().into_iter().map(|it| it.says).collect();
+    assert!(said[1].starts_with("A memory region grants "), "{said:?}");
+    ledger.granted(DEVICE, 9, Thing::Region, write, &at(40));
+    ledger.grants_nothing(DEVICE, 9);
+    assert_eq!(ledger.granted_keys(), []);
+}
+
 /// Rule: CHK-62
 #[test]
 fn reads_of_different_memory_do_not_share_a_buffer() {
@@ -294,6 +336,33 @@ fn a_key_of_a_failed_bind_may_come_again_as_that_of_a_region() {
     ledger.granted(DEVICE, 0x77, Thing::Region, Rights::default(), &at(26));
     ledger.peer_uses(DEVICE, 0x77, Rights::default());
     assert_eq!(ledger.take(), []);
+}
+
+/// Rule: CHK-41
+#[test]
+fn what_was_refused_behind_a_bind_tells_nobody_of_its_key() {
+    let read = Rights { read: true, ..Rights::default() };
+    let bind = Bind { device: DEVICE, key: 0x77, rights: read, is_type1: true };
+    let bound = || {
+        let mut ledger = with_region(false);
+        post(&mut ledger, &[send(1, true)]);
+        post(&mut ledger, &[Posted { binds: Some(bind), ..send(2, true) }]);
+        ledger
+    };
+    let is_early = |ledger: &mut Ledger| {
+        ledger.peer_uses(DEVICE, 0x77, read);
+        kinds(ledger) == [Kind::KeyBeforeBind]
+    };
+    assert!(is_early(&mut bound()));
+    let mut ledger = bound();
+    post(&mut ledger, &[send(3, true)]);
+    assert!(!is_early(&mut ledger));
+    let mut ledger = bound();
+    sends(&mut ledger, QP, &[send(3, true)]);
+    ledger.sends_refused(QP, &[send(3, true)]);
+    assert!(is_early(&mut ledger));
+    poll(&mut ledger, &[completed(2, false)], &at(25));
+    assert!(!is_early(&mut ledger));
 }
 
 /// Rules: CHK-60, CHK-61

@@ -8,6 +8,31 @@
 
 #include "pair.h"
 
+/* Whether the check has found something, or notes it. */
+static inline int is_found(void)
+{
+	char path[4096], text[4096];
+	DIR *directory = opendir(getenv("TRANSOM_CHECK"));
+	struct dirent *entry;
+	int found = 0;
+
+	CHECK(directory);
+	while (!found && (entry = readdir(directory))) {
+		FILE *file;
+		size_t length;
+
+		snprintf(path, sizeof(path), "%s/%s", getenv("TRANSOM_CHECK"), entry->d_name);
+		file = fopen(path, "r");
+		length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+		text[length] = 0;
+		if (file)
+			fclose(file);
+		found = strstr(text, "\nfinding ") && strstr(text, "\nend\n");
+	}
+	closedir(directory);
+	return found;
+}
+
 /* Goes on in a child, and ends it when the check finds something. */
 static inline void end_when_found(void)
 {
@@ -18,27 +43,10 @@ static inline void end_when_found(void)
 	if (!child && getenv("BRIEFLY"))
 		alarm(1);
 	while (child) {
-		char path[4096], text[4096];
-		DIR *directory = opendir(getenv("TRANSOM_CHECK"));
-		struct dirent *entry;
-
-		CHECK(directory);
-		while ((entry = readdir(directory))) {
-			FILE *file;
-			size_t length;
-
-			snprintf(path, sizeof(path), "%s/%s", getenv("TRANSOM_CHECK"), entry->d_name);
-			file = fopen(path, "r");
-			length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-			text[length] = 0;
-			if (file)
-				fclose(file);
-			if (strstr(text, "\nfinding ") && strstr(text, "\nend\n")) {
-				CHECK(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child);
-				exit(0);
-			}
+		if (is_found()) {
+			CHECK(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child);
+			exit(0);
 		}
-		closedir(directory);
 		if (waitpid(child, NULL, WNOHANG) == child)
 			exit(0);
 		usleep(10000);

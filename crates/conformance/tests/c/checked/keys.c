@@ -96,6 +96,42 @@ static void told_behind(int wrong)
 	end_window(&pair, &window);
 }
 
+/* The bind waits for a message before it, and is carried out when the peer receives that. */
+static void bound_late(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct window window = window_of(&pair);
+	struct ibv_cq *cq = ibv_create_cq(pair.context, 2 * DEPTH, NULL, NULL, 0), *both = pair.cq;
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+					.cap = {DEPTH, DEPTH, 1, 1, 0}};
+	struct ibv_wc wc;
+
+	/* The end that binds has another completion queue, so nobody polls the bind. */
+	CHECK(!ibv_destroy_qp(pair.ends[0]) && !ibv_destroy_qp(pair.ends[1]));
+	CHECK(cq && (pair.ends[1] = ibv_create_qp(pair.pd, &init)));
+	init.send_cq = init.recv_cq = both;
+	CHECK((pair.ends[0] = ibv_create_qp(pair.pd, &init)));
+	for (int i = 0; i < 2; i++)
+		connect_to(pair.ends[i], pair.context, pair.ends[!i]->qp_num);
+	send_on(pair.ends[1], 4, 0);
+	bind(&pair, &window, sizeof(own));
+	receive_on(pair.ends[0], 3);
+	polled(both, 1);
+	if (!wrong)
+		polled(cq, 1);
+	/* It stays as it is once a window is bound to it. */
+	while (!ibv_rereg_mr(window.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND))
+		CHECK(ibv_poll_cq(both, 1, &wc) == 0);
+	CHECK(used(&pair, window.mw->rkey, IBV_WR_RDMA_WRITE) == IBV_WC_SUCCESS);
+	if (wrong)
+		polled(cq, 1);
+	for (int i = 0; i < 2; i++)
+		CHECK(!ibv_destroy_qp(pair.ends[i]));
+	pair.ends[0] = pair.ends[1] = NULL;
+	CHECK(!ibv_destroy_cq(cq));
+	end_window(&pair, &window);
+}
+
 static void failed_bind_used(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -164,6 +200,7 @@ int main(int count, char **arguments)
 	static const struct mistake mistakes[] = {
 		{"key-before-bind", key_before_bind},
 		{"told-behind", told_behind},
+		{"bound-late", bound_late},
 		{"failed-bind-used", failed_bind_used},
 		{"open-at-end", open_at_end},
 		{"rights-unused", rights_unused},

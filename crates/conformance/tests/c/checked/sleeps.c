@@ -2,6 +2,8 @@
    the mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 
@@ -139,6 +141,50 @@ static void looks_before(int takes_at_once)
 	end_with(&pair, channel);
 }
 
+struct handed {
+	struct pair *pair;
+	sem_t may_begin;
+	int is_slow;
+};
+
+/* Empties the queue once it is handed over. Before that it has something else to do, until the check says something. */
+static void *empties(void *given)
+{
+	struct handed *handed = given;
+
+	while (sem_wait(&handed->may_begin))
+		CHECK(errno == EINTR);
+	while (handed->is_slow && !is_found())
+		usleep(10000);
+	arm(handed->pair->cq);
+	polled(handed->pair->cq, 2);
+	message(handed->pair);
+	return NULL;
+}
+
+/* One thread takes the events, and another one polls and arms. */
+static void dispatches(int is_slow)
+{
+	struct ibv_comp_channel *channel;
+	struct pair pair = pair_with(&channel);
+	struct handed handed = {.pair = &pair, .is_slow = is_slow};
+	struct ibv_wc wc;
+	pthread_t worker;
+
+	CHECK(ibv_poll_cq(pair.cq, 1, &wc) == 0);
+	arm(pair.cq);
+	CHECK(!sem_init(&handed.may_begin, 0, 0) && !pthread_create(&worker, NULL, empties, &handed));
+	message(&pair);
+	get_event(channel);
+	ibv_ack_cq_events(pair.cq, 1);
+	CHECK(!sem_post(&handed.may_begin));
+	get_event(channel);
+	ibv_ack_cq_events(pair.cq, 1);
+	CHECK(!pthread_join(worker, NULL));
+	polled(pair.cq, 2);
+	end_with(&pair, channel);
+}
+
 int main(int count, char **arguments)
 {
 	static const struct mistake mistakes[] = {
@@ -148,6 +194,7 @@ int main(int count, char **arguments)
 		{"sleeps-beside", sleeps_beside},
 		{"sleeps-beside-a-pipe", sleeps_beside_a_pipe},
 		{"looks-before", looks_before},
+		{"dispatches", dispatches},
 	};
 
 	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);

@@ -1,5 +1,7 @@
 /* Mistakes with objects and queues. Each mistake has a correct twin. The first argument names the mistake, the second
    is "wrong" or "right". Lines that a finding names are marked. */
+#include <pthread.h>
+
 #include "pair.h"
 
 static void work_lost(int wrong)
@@ -172,6 +174,105 @@ static void beyond_asked(int wrong)
 	end_pair(&pair);
 }
 
+/* The same by the calls of the extended interface, and by those that find their objects by themselves. */
+static void used_in_other_ways(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(pair.context);
+	struct ibv_cq_init_attr_ex queue_init = {.cqe = 4};
+	struct ibv_cq_ex *queue = ibv_create_cq_ex(pair.context, &queue_init);
+	struct ibv_poll_cq_attr poll = {0};
+	struct ibv_qp_init_attr_ex init = {.send_cq = pair.cq, .recv_cq = pair.cq, .qp_type = IBV_QPT_RC, .pd = pair.pd,
+					   .cap = {DEPTH, DEPTH, 1, 1, 0},
+					   .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+					   .send_ops_flags = IBV_QP_EX_WITH_SEND};
+	struct ibv_qp *built = ibv_create_qp_ex(pair.context, &init);
+	struct ibv_mw *windows[] = {ibv_alloc_mw(pair.pd, IBV_MW_TYPE_1), ibv_alloc_mw(pair.pd, IBV_MW_TYPE_2)};
+	struct ibv_mw_bind bind = {.wr_id = 1, .bind_info = {pair.mr, (uintptr_t)memory, 64, IBV_ACCESS_REMOTE_READ}};
+	struct ibv_send_wr second = {.wr_id = 2, .opcode = IBV_WR_BIND_MW,
+				     .bind_mw = {windows[1], ibv_inc_rkey(windows[1]->rkey), bind.bind_info}}, *bad;
+	struct ibv_qp_ex *extended;
+	struct ibv_cq *cq;
+	void *context;
+
+	CHECK(!ibv_resize_cq(pair.cq, 8 * DEPTH));
+	CHECK(channel && queue && built && windows[0] && windows[1] && (extended = ibv_qp_to_qp_ex(built)));
+	CHECK(ibv_start_poll(queue, &poll) == ENOENT);
+	CHECK(!ibv_destroy_qp(built) && !ibv_destroy_cq(ibv_cq_ex_to_cq(queue)) && !ibv_destroy_comp_channel(channel));
+	CHECK(!ibv_dealloc_mw(windows[0]) && !ibv_dealloc_mw(windows[1]));
+	if (wrong) {
+		ibv_wr_start(extended); /* used */
+		ibv_wr_send(extended);
+		CHECK(ibv_wr_complete(extended)); /* used */
+		CHECK(ibv_start_poll(queue, &poll) == EINVAL); /* used */
+		CHECK(ibv_next_poll(queue) == EINVAL); /* used */
+		ibv_ack_cq_events(ibv_cq_ex_to_cq(queue), 0); /* used */
+		CHECK(ibv_get_cq_event(channel, &cq, &context) == -1); /* used */
+		CHECK(ibv_destroy_comp_channel(channel)); /* used */
+		CHECK(!ibv_create_cq(pair.context, 1, NULL, channel, 0)); /* used */
+		ibv_bind_mw(pair.ends[0], windows[0], &bind); /* used */
+		ibv_post_send(pair.ends[1], &second, &bad); /* used */
+	}
+	end_pair(&pair);
+}
+
+/* A datagram is sent to what a destroyed address handle names. */
+static void sent_to_destroyed(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp_init_attr init = {.send_cq = pair.cq, .recv_cq = pair.cq, .qp_type = IBV_QPT_UD,
+					.cap = {DEPTH, DEPTH, 1, 1, 0}};
+	struct ibv_qp *qp = ibv_create_qp(pair.pd, &init);
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 1};
+	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh.hop_limit = 1};
+	struct ibv_send_wr send = {.wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+				   .wr.ud = {.remote_qkey = 1}}, *bad;
+
+	CHECK(!ibv_resize_cq(pair.cq, 8 * DEPTH));
+	CHECK(qp && !ibv_query_gid(pair.context, 1, 0, &to.grh.dgid) && (send.wr.ud.ah = ibv_create_ah(pair.pd, &to)));
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	attr.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	send.wr.ud.remote_qpn = qp->qp_num;
+	if (!wrong) {
+		CHECK(!ibv_post_send(qp, &send, &bad));
+		polled(pair.cq, 1);
+	}
+	CHECK(!ibv_destroy_ah(send.wr.ud.ah));
+	if (wrong)
+		CHECK(ibv_post_send(qp, &send, &bad) == EINVAL); /* used */
+	CHECK(!ibv_destroy_qp(qp));
+	end_pair(&pair);
+}
+
+static void *opens(void *barrier)
+{
+	struct ibv_device **devices = ibv_get_device_list(NULL);
+	struct ibv_context *context;
+
+	CHECK(devices && devices[0]);
+	pthread_barrier_wait(barrier);
+	CHECK((context = ibv_open_device(devices[0])) && !ibv_close_device(context));
+	ibv_free_device_list(devices);
+	return NULL;
+}
+
+/* Several threads open the first device of the process. */
+static void opens_at_once(int wrong)
+{
+	enum { THREADS = 8 };
+	pthread_t threads[THREADS];
+	pthread_barrier_t barrier;
+
+	CHECK(!wrong && !pthread_barrier_init(&barrier, NULL, THREADS));
+	for (int i = 0; i < THREADS; i++)
+		CHECK(!pthread_create(&threads[i], NULL, opens, &barrier));
+	for (int i = 0; i < THREADS; i++)
+		CHECK(!pthread_join(threads[i], NULL));
+}
+
 int main(int count, char **arguments)
 {
 	static const struct mistake mistakes[] = {
@@ -188,6 +289,9 @@ int main(int count, char **arguments)
 		{"queue-could-overrun", queue_could_overrun},
 		{"ran-dry", ran_dry},
 		{"beyond-asked", beyond_asked},
+		{"used-in-other-ways", used_in_other_ways},
+		{"sent-to-destroyed", sent_to_destroyed},
+		{"opens-at-once", opens_at_once},
 	};
 
 	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -442,6 +443,32 @@ static void tell_removal(const char *path)
 	exit(0);
 }
 
+void transom_claimed(const void *first, size_t length) __attribute__((weak));
+
+/* Takes a buffer back when the device is removed: by what it tells the check, and from the system. */
+static void tell_giving_back(const char *path)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	void *block = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, block, 8192, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_sge data[] = {{(uintptr_t)block, 64, mr->lkey}, {(uintptr_t)block + 4096, 64, mr->lkey}};
+	struct ibv_send_wr second = {.wr_id = 2, .opcode = IBV_WR_SEND, .sg_list = &data[1], .num_sge = 1};
+	struct ibv_send_wr send = {.wr_id = 1, .opcode = IBV_WR_SEND, .sg_list = &data[0], .num_sge = 1, .next = &second};
+	struct ibv_send_wr *bad;
+	FILE *list = fopen(path, "w");
+
+	CHECK(list && transom_claimed && block != MAP_FAILED);
+	/* Nobody receives them. */
+	CHECK(!ibv_post_send(pair.ends[0], &send, &bad));
+	if (try_write(&pair, 3, IBV_SEND_SIGNALED)) {
+		transom_claimed(block, 4096);
+		CHECK(!munmap((char *)block + 4096, 4096));
+		CHECK(fprintf(list, "given back\n") > 0);
+	}
+	CHECK(!fclose(list));
+	exit(0);
+}
+
 static const struct mistake mistakes[] = {
 	{"frees-twice", frees_twice},
 	{"waits-for-success", waits_for_success},
@@ -458,6 +485,8 @@ int main(int argc, char **argv)
 			tell_register(argv[3]);
 		else if (!strcmp(argv[2], "removal"))
 			tell_removal(argv[3]);
+		else if (!strcmp(argv[2], "giving-back"))
+			tell_giving_back(argv[3]);
 		else
 			tell(argv[2], argv[3]);
 		return 0;

@@ -52,6 +52,20 @@ fn a_list_that_leads_back_to_itself_fills_the_queue_as_ever() {
     assert_eq!(printed.output, "ended\n", "{printed:?}");
 }
 
+/// Rules: PS-01, CHK-96
+#[test]
+fn a_request_that_is_posted_is_not_looked_at_any_more() {
+    let scratch = Scratch::new("lists");
+    let program = compile(&scratch, "lists.c", "lists", &["-libverbs"]);
+    let program = program.to_str().expect("a path in UTF-8");
+    let mut run = Command::new(&command()[0]);
+    run.args(["run", "--", program]);
+    let (status, printed) = Running::start(as_users(&mut run)).end(LIMIT).unwrap();
+    assert!(status.success(), "{printed:?}");
+    let (status, printed) = check(&[], &[program]);
+    assert_eq!(status, Some(0), "{printed:?}");
+}
+
 /// Rules: CHK-90, CHK-94
 #[test]
 fn a_reader_that_goes_changes_no_verdict() {
@@ -174,6 +188,16 @@ fn all_processes_of_a_script_are_checked_and_the_script_may_be_killed() {
     assert!(report.contains(" not shown, such as left-at-exit: "), "{report}");
     assert!(report.contains(" = 2 times in teardown (process "), "{report}");
     assert!(report.contains("1 finding of 1 kind in 2 processes"), "{report}");
+}
+
+/// Rule: CHK-93
+#[test]
+fn a_process_whose_threads_open_a_device_at_once_counts_once() {
+    let script = "for nth in 1 2 3 4 5 6 7 8 9 10; do \"$0\" opens-at-once right || exit 1; done";
+    let (status, printed) = check(&["--json"], &["sh", "-c", script, binary()]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let summary = lines(&printed.output).pop().expect("a summary");
+    assert_eq!(summary["opened"], 10, "{printed:?}");
 }
 
 /// Rules: CHK-91

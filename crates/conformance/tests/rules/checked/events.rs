@@ -57,6 +57,14 @@ fn a_thread_sleeps_for_something_else_too() {
     assert_eq!(SLEEPS.run(&["sleeps-beside-a-pipe", "right"]), []);
 }
 
+/// Rules: CHK-50, CHK-51
+#[test]
+fn a_thread_that_hands_a_queue_to_another_one_does_not_sleep_for_its_completions() {
+    let slow: Vec<_> = SLEEPS.run(&["dispatches", "wrong"]).iter().map(|it| it.kind).collect();
+    assert_eq!(slow, [Kind::SleepsBeside]);
+    assert_eq!(SLEEPS.run(&["dispatches", "right"]), []);
+}
+
 /// Rules: CHK-50, CQ-10
 #[test]
 fn a_thread_that_knows_of_an_event_does_not_sleep() {

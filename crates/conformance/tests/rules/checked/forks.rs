@@ -26,6 +26,25 @@ fn a_child_makes_arms_and_destroys_at_its_parents_device() {
     assert_eq!(PROGRAM.run(&["parents-device", "right"]), []);
 }
 
+/// Rule: CHK-70
+#[test]
+fn a_child_uses_its_parents_queues_and_channel() {
+    let found = PROGRAM.run(&["parents-queues", "wrong"]);
+    for verb in [
+        "ibv_wr_start",
+        "ibv_wr_complete",
+        "ibv_start_poll",
+        "ibv_get_cq_event",
+        "ibv_ack_cq_events",
+        "ibv_destroy_comp_channel",
+    ] {
+        let is_told = found.iter().any(|it| it.says.starts_with(verb));
+        assert!(is_told, "{verb}: {found:#?}");
+    }
+    assert!(found.iter().all(|it| it.kind == Kind::ParentsObjects), "{found:#?}");
+    assert_eq!(PROGRAM.run(&["parents-queues", "right"]), []);
+}
+
 /// Rule: CHK-71
 #[test]
 fn a_child_is_made_while_a_region_shares_a_page() {

@@ -22,6 +22,15 @@ fn a_key_may_be_told_behind_its_bind() {
     assert_eq!(PROGRAM.run(&["told-behind", "right"]), []);
 }
 
+/// Rule: CHK-41
+#[test]
+fn a_key_is_used_whose_bind_had_to_wait() {
+    let wrong = PROGRAM.run(&["bound-late", "wrong"]);
+    assert!(wrong.iter().any(|it| it.kind == Kind::KeyBeforeBind), "{wrong:#?}");
+    let right = PROGRAM.run(&["bound-late", "right"]);
+    assert!(right.iter().all(|it| it.kind == Kind::RanDry), "{right:#?}");
+}
+
 /// Rule: CHK-42
 #[test]
 fn the_key_of_a_bind_that_failed_is_used() {

@@ -64,6 +64,22 @@ fn what_the_device_writes_to_a_source_is_no_change_by_the_program() {
     }
 }
 
+/// Rules: CHK-60, CHK-67
+#[test]
+fn tagged_buffers_are_receives_and_list_operations_are_none() {
+    assert_eq!(PROGRAM.run(&["tagged", "right"]), []);
+    let kinds: Vec<_> = PROGRAM.run(&["tagged", "wrong"]).iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [Kind::TargetRaced]);
+}
+
+/// Rules: CHK-63, CHK-65
+#[test]
+fn a_registration_that_is_changed_has_its_requests_still() {
+    PROGRAM.shows_all("reregistered", Kind::EndedInFlight, "posted");
+    let kept = PROGRAM.run(&["kept", "right"]);
+    assert!(kept.iter().all(|it| it.kind == Kind::RanDry), "{kept:#?}");
+}
+
 static GONE: LazyLock<Checked> = LazyLock::new(|| {
     Checked::new("gone", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]).preloading()
 });

@@ -32,6 +32,32 @@ fn a_destroyed_object_is_used() {
     PROGRAM.shows(Kind::UsedAfterDestroy, &["used", "destroyed"]);
 }
 
+/// Rule: CHK-05
+#[test]
+fn every_verb_knows_a_destroyed_object() {
+    let name = "used-in-other-ways";
+    let found = PROGRAM.run(&[name, "wrong"]);
+    let found: Vec<_> = found.iter().filter(|it| it.kind == Kind::UsedAfterDestroy).collect();
+    let says: Vec<_> = found.iter().map(|it| &it.says).collect();
+    for verb in [
+        "ibv_wr_start got queue pair",
+        "ibv_wr_complete got queue pair",
+        "ibv_start_poll got completion queue",
+        "ibv_next_poll got completion queue",
+        "ibv_ack_cq_events got completion queue",
+        "ibv_get_cq_event got a completion channel",
+        "ibv_destroy_comp_channel got a completion channel",
+        "ibv_create_cq got a completion channel",
+        "ibv_bind_mw got the memory window",
+        "ibv_post_send got the memory window",
+    ] {
+        assert!(says.iter().any(|said| said.starts_with(verb)), "{verb}: {says:#?}");
+    }
+    assert_eq!(says.len(), 10, "{says:#?}");
+    PROGRAM.is_silent_on(name, Kind::UsedAfterDestroy);
+    PROGRAM.shows_all("sent-to-destroyed", Kind::UsedAfterDestroy, "used");
+}
+
 /// Rule: CHK-06
 #[test]
 fn objects_are_left_when_their_context_closes() {

@@ -109,6 +109,17 @@ fn a_list_that_leads_back_to_itself_fills_the_queue_as_ever() {
     assert_eq!(status, Some(0), "{printed:?}");
 }
 
+/// Rules: PS-01, REH-05, REH-31, REH-32
+#[test]
+fn a_request_that_is_posted_is_not_looked_at_or_changed_any_more() {
+    let scratch = Scratch::new("rehearsed-lists");
+    let program = compile(&scratch, "lists.c", "lists", &["-libverbs"]);
+    let program = program.to_str().expect("a path in UTF-8");
+    let only = ["--only", "refused-posts,refused-receives", "--runs", "6"];
+    let (status, printed) = rehearse(&only, &[program]);
+    assert_eq!(status, Some(0), "{printed:?}");
+}
+
 /// Its processes keep accounts of their own, beside the check of the rehearsal.
 ///
 /// Rules: REH-41, EXP-10

@@ -187,3 +187,9 @@ fn memory_is_in_other_use_when_a_write_comes() {
 fn a_thread_that_waits_for_an_event_hears_of_a_device_that_is_removed() {
     is_told("removal", "removed-devices:0.0.0", &["heard"]);
 }
+
+/// Rules: REH-81, CHK-40, CHK-46
+#[test]
+fn what_a_removed_device_has_left_undone_keeps_no_memory() {
+    is_told("giving-back", "removed-devices:0.0.2", &["given back"]);
+}

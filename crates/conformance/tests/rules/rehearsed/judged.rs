@@ -238,7 +238,7 @@ fn what_the_shell_had_started_before_is_not_the_programs() {
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).arg(transom).arg(moments());
     shell.env("TRANSOM_LIB", transom.parent().expect("a folder"));
-    let (status, printed) = Running::start(&mut shell).end(LIMIT).unwrap();
+    let (status, printed) = Running::start(&mut shell).end(limit()).unwrap();
     let pid: i32 = printed.output.trim().parse().expect("the PID that the shell printed");
     let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let is_there = arguments == b"sleep\x001000\x00";

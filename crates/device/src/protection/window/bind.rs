@@ -82,14 +82,15 @@ impl Bind {
         if self.access.contains(Access::ZERO_BASED) { 0 } else { self.address }
     }
 
-    /// Writes the binding into an entry that the caller has taken.
+    /// Writes the binding into an entry that the caller has taken: its region and its place there. Some rights may be
+    /// withheld.
     pub(super) fn write(
         &self,
         entry: &KeyEntry,
         window: &Snapshot,
         stamp: &Stamp,
-        region: u32,
-        place: u64,
+        (region, place): (u32, u64),
+        withheld: Access,
     ) {
         entry.base.store(self.base(), Relaxed);
         entry.length.store(self.length, Relaxed);
@@ -102,7 +103,7 @@ impl Bind {
             byte: self.window.byte(),
             state: State::Valid,
             kind: window.kind,
-            access: self.access,
+            access: self.access.withholding(withheld),
         });
     }
 }

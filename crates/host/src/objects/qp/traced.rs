@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use transom_device::Access;
 use transom_device::execution::{
     Awaited, Context, Ended, LocalBuffers, Posted, Request, Requester, Sent, Tally,
 };
@@ -337,8 +338,8 @@ impl Traced {
 }
 
 impl Witness for At<'_> {
-    fn bound(&self, slot: u32, region: u32, window: &Snapshot) {
-        self.qp.device.bound(slot, region, window);
+    fn bound(&self, slot: u32, region: u32, window: &Snapshot) -> Access {
+        self.qp.device.bound(slot, region, window)
     }
 
     fn unbound(&self, slot: u32) {
