@@ -356,6 +356,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::zombie_processes, reason = "`end_all` waits for it")]
     fn sleeps() -> Pid {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
         Pid::from_child(&child)
