@@ -4,7 +4,7 @@
 //! (`setuid(2)`, `chroot(2)`). What is in the file stays when the process is killed.
 //!
 //! The first page is a line with the PID and the program. Behind it each provocation has room for its places, in the order
-//! of [`Provocation::ALL`]. A place is one word. Zero is room that is free. Behind all of them those of [`OF_VERBS`] have
+//! of [`Provocation::ALL`]. A place is one word. Zero is room that is free. Behind all of them those of `OF_VERBS` have
 //! room for the name of the verb at each of their places.
 
 use std::fs::{self, File, OpenOptions};
