@@ -587,6 +587,11 @@ mod tests {
         let mut child = std::process::Command::new("cat");
         child.env(VARIABLE, &old).stdin(std::process::Stdio::piped());
         let mut child = child.stdout(std::process::Stdio::null()).spawn().unwrap();
+        // It has begun before the kernel shows its environment.
+        let environment = format!("/proc/{}/environ", child.id());
+        while fs::read(&environment).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
         let (next, _) = tree.in_parent(&scratch).unwrap();
         assert_ne!(next, old);
         assert!(old.exists());
