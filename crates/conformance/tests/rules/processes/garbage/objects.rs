@@ -20,7 +20,7 @@ use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
 
 /// What a refused call may say.
-const ERRNOS: [i32; 14] = [
+const ERRNOS: [i32; 15] = [
     libc::EINVAL,
     libc::EOPNOTSUPP,
     libc::ENOMEM,
@@ -35,6 +35,8 @@ const ERRNOS: [i32; 14] = [
     // An address that the host has no way to (rule ST-29).
     libc::ENETUNREACH,
     libc::EIO,
+    // The file of an XRC domain has none, and none is to be made.
+    libc::EAGAIN,
     // A queue pair that leads over the wire needs the port, which another user may have.
     libc::EADDRINUSE,
 ];
