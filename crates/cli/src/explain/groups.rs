@@ -194,23 +194,26 @@ mod tests {
         assert!(out.contains("num_sge cannot be 0x9\n  3 times, the last at"), "{out}");
     }
 
+    /// A connection from this port that has failed.
+    fn connection(time: u64, fault: ConnectionFault, port: u16) -> Refused {
+        let record = ConnectionRecord {
+            time,
+            fault,
+            code: 8,
+            source: ([127, 0, 0, 1], port).into(),
+            destination: ([127, 0, 0, 1], 7999).into(),
+            nearest: 0,
+            listens_at: None,
+            other_space: None,
+            cause: None,
+            said: Name::new(""),
+        };
+        Refused { process: process(), record: Record::Connection(record), lost: 0 }
+    }
+
     #[test]
     fn of_a_connection_that_both_ends_tell_of_it_is_said() {
-        let refused = |fault, port| {
-            let record = ConnectionRecord {
-                time: 5,
-                fault,
-                code: 8,
-                source: ([127, 0, 0, 1], port).into(),
-                destination: ([127, 0, 0, 1], 7999).into(),
-                nearest: 0,
-                listens_at: None,
-                other_space: None,
-                cause: None,
-                said: Name::new(""),
-            };
-            Refused { process: process(), record: Record::Connection(record), lost: 0 }
-        };
+        let refused = |fault, port| connection(5, fault, port);
         let printed = |all: &[Refused]| {
             let mut out = Page::new(Vec::new(), 80);
             print(&mut out, all, Order::OldestFirst, 9).unwrap();
@@ -224,21 +227,7 @@ mod tests {
 
     #[test]
     fn a_call_that_only_waited_for_a_connection_is_told_with_it() {
-        let connection = |time| {
-            let record = ConnectionRecord {
-                time,
-                fault: ConnectionFault::Rejected,
-                code: 8,
-                source: ([127, 0, 0, 1], 40_000).into(),
-                destination: ([127, 0, 0, 1], 7999).into(),
-                nearest: 0,
-                listens_at: None,
-                other_space: None,
-                cause: None,
-                said: Name::new(""),
-            };
-            Refused { process: process(), record: Record::Connection(record), lost: 0 }
-        };
+        let connection = |time| connection(time, ConnectionFault::Rejected, 40_000);
         let call = |time| {
             let call = CallRefusal {
                 verb: Name::new("rdma_connect"),
