@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `watch` | looks at all processes, again and again |
 //! | `touches` | what peers touch meanwhile |
+//! | `revocations` | what is closed to them meanwhile |
 //! | `view` | what one look shows, as plain values |
 //! | `screen` | from there to what stands on the screen |
 //! | `state` | what the person at the screen has chosen |
@@ -16,6 +17,7 @@ mod input;
 mod json;
 mod numbers;
 mod palette;
+mod revocations;
 mod screen;
 mod state;
 mod terminal;
@@ -85,6 +87,11 @@ is null. Counts are since the process opened its device, rates since the look be
     requests             the same of requests that nobody has answered
   refusals         newest first: count (how often the same was refused), first_ns (the first time),
                    and the fields of `transom explain --json`
+  revocations      what peers could use and cannot any more, since this command began to look, newest
+                   first: count (how often the same way), and of the newest time_ns, pid, process,
+                   kind, key, base, length, access, operation (what closed it: invalidate,
+                   remote_invalidate, bind; null if it was deregistered or deallocated), qp and
+                   peer_qp (those of the operation), sentence
 
 Examples:
   transom top
@@ -167,10 +174,12 @@ fn only_listed(mut view: View, state: &State) -> View {
     view.connections.retain(|it| state.lists(it.pid, &it.process));
     view.latencies.retain(|it| state.lists(it.pid, &it.process));
     view.refusals.retain(|it| state.lists(it.pid, &it.process));
+    view.revocations.retain(|it| state.lists(it.pid, &it.process));
     let listed: HashSet<_> = view.processes.iter().map(|it| it.stay).collect();
     view.regions.retain(|it| listed.contains(&it.owner));
     view.windows.retain(|it| listed.contains(&it.span.owner));
     view.touches.retain(|it| listed.contains(&it.span.owner));
+    view.revoked.retain(|it| listed.contains(&it.span.owner));
     view
 }
 

@@ -76,7 +76,9 @@ pub fn words(event: &Event) -> String {
         What::Waits => write!(words, " {:?}", Awaited::from_code(event.code)),
         What::Changed | What::Managed => write!(words, " {}", event.code),
         What::Opened | What::ReceivePosted => write!(words, " {}", event.length),
-        What::Closed | What::Connects => Ok(()),
+        What::Closed if event.more == 0 => Ok(()),
+        What::Closed => write!(words, " {}", operation(event.more as u8)),
+        What::Connects => Ok(()),
     };
     words.replace("Some(", "").replace(')', "")
 }

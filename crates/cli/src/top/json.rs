@@ -15,11 +15,13 @@ pub(super) fn print(view: &View) -> Result {
 fn value(view: &View) -> Value {
     let processes = view.processes.iter().map(|it| process(it, view));
     let refusals = view.refusals.iter().map(|it| Value::Object(it.fields.clone()));
+    let revocations = view.revocations.iter().map(|it| Value::Object(it.fields.clone()));
     json!({
         "time_ns": Exact(view.time),
         "interval_ns": Exact(view.interval.as_nanos()),
         "processes": processes.collect::<Vec<_>>(),
         "refusals": refusals.collect::<Vec<_>>(),
+        "revocations": revocations.collect::<Vec<_>>(),
     })
 }
 

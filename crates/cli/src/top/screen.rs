@@ -7,7 +7,7 @@
 //! | `processes`, `queue_pairs`, `connections` | the tables |
 //! | `memory` | the picture of each process's memory |
 //! | `latencies` | how long requests take, by process and operation |
-//! | `refusals` | refusals, with their sentences |
+//! | `refusals` | refusals and revocations, with their sentences |
 //! | `head` | the lines above the panels |
 //! | `help` | the page about the keys |
 

@@ -1,7 +1,8 @@
-//! What peers touch, as it happens: from the events that processes record while somebody watches.
+//! What peers touch and what is revoked, as it happens: from the events that processes record while somebody watches.
 //!
 //! Recording costs the programs time. So it is asked for only while this command looks, and not while it is paused.
 
+use super::revocations::{self, Revocations};
 use super::view::{Span, Stay, Touch, View};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,9 +13,9 @@ use transom_system::registry::{Process, Registry};
 use transom_system::tools::Tool;
 use transom_system::trace::{Event, What};
 
-/// How long a touch is seen.
+/// How long a touch or a revocation is seen.
 const LIT: Duration = Duration::from_secs(3);
-/// How many different touches are kept.
+/// How many different ones are kept.
 const MOST: usize = 8192;
 
 /// The processes that are watched, and what was touched in their memory.
@@ -23,6 +24,11 @@ pub(super) struct Touches {
     watched: HashMap<Stay, Watched>,
     /// When each range was touched last.
     last: HashMap<Range, u64>,
+    /// What was revoked in each range last.
+    closed: HashMap<Range, Event>,
+    revocations: Revocations,
+    /// Where the windows were at the last look.
+    places: HashMap<(Stay, u32), u64>,
 }
 
 /// A range, as a request names it: whose memory, key, address, length.
@@ -48,6 +54,13 @@ impl Touches {
             watched.refresh();
             watched.events(|event| {
                 let owner = match event.what {
+                    What::Closed => {
+                        let range = (*stay, event.key, event.address, event.length);
+                        if self.closed.len() < MOST {
+                            self.closed.insert(range, event);
+                        }
+                        return self.revocations.note(*stay, event);
+                    }
                     What::Touched => Some(*stay),
                     // These are only recorded of peers on this host, whose slot is in the number.
                     What::CarriedOut | What::Reached => {
@@ -59,12 +72,29 @@ impl Touches {
             });
         }
         let now = steady();
-        self.last.retain(|_, time| now.saturating_sub(*time) < LIT.as_nanos() as u64);
+        let is_lit = |time: u64| now.saturating_sub(time) < LIT.as_nanos() as u64;
+        self.last.retain(|_, time| is_lit(*time));
+        self.closed.retain(|_, event| is_lit(event.time));
     }
 
-    /// Shows where the touched ranges are.
-    pub(super) fn show(&self, view: &mut View) {
+    /// Shows where the touched ranges are, and what was revoked.
+    pub(super) fn show(&mut self, view: &mut View) {
         let now = steady();
+        self.revocations.show(view);
+        let revoked = |((owner, ..), event): (&Range, &Event)| {
+            // A window that the last look has seen lies where it lay. Another is named as its region is.
+            let has = |span: &&Span| span.owner == *owner && span.has(event.address);
+            let place = self.places.get(&(*owner, event.key)).copied().or_else(|| {
+                let region = view.regions.iter().find(has)?;
+                region.place.checked_add(event.address - region.base)
+            })?;
+            let age = Duration::from_nanos(now.saturating_sub(event.time));
+            Some(Touch { span: revocations::span(*owner, event, place), age })
+        };
+        let revoked: Vec<_> = self.closed.iter().filter_map(revoked).collect();
+        view.revoked = revoked.into_iter().filter(|it| !it.span.kind.is_region()).collect();
+        let windows = view.windows.iter().map(|window| &window.span);
+        self.places = windows.map(|span| ((span.owner, span.key), span.place)).collect();
         let windows = view.windows.iter().map(|window| &window.span);
         let spans: HashMap<_, _> =
             view.regions.iter().chain(windows).map(|span| ((span.owner, span.key), span)).collect();

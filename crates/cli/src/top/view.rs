@@ -25,12 +25,16 @@ pub(super) struct View {
     /// What peers have touched in the last moments.
     pub(super) touches: Vec<Touch>,
     pub(super) connections: Vec<Connection>,
+    /// The windows that were closed in the last moments.
+    pub(super) revoked: Vec<Touch>,
     /// By process and operation.
     pub(super) latencies: Vec<Latency>,
     /// Newest first.
     pub(super) refusals: Vec<Refusal>,
     /// How many more there were before these.
     pub(super) older: usize,
+    /// Newest first, since this command began to look.
+    pub(super) revocations: Vec<Revocation>,
     /// Messages per second of all processes together at the looks before, the newest last.
     pub(super) history: Vec<u64>,
 }
@@ -188,7 +192,7 @@ pub(super) struct Window {
     pub(super) qp: u32,
 }
 
-/// Memory that a peer has touched.
+/// Memory that a peer has touched, or where a window was.
 pub(super) struct Touch {
     pub(super) span: Span,
     /// How long ago.
@@ -248,6 +252,22 @@ pub(super) struct Refusal {
     /// Nanoseconds since 1970.
     pub(super) time: u64,
     pub(super) count: usize,
+    pub(super) sentence: String,
+    /// It was not there at the look before.
+    pub(super) is_new: bool,
+    /// The same for programs.
+    pub(super) fields: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Something was closed to peers, or several things in the same way.
+pub(super) struct Revocation {
+    pub(super) owner: Stay,
+    pub(super) pid: u32,
+    pub(super) process: String,
+    /// When the newest was, in nanoseconds since 1970.
+    pub(super) time: u64,
+    pub(super) count: usize,
+    /// About the newest.
     pub(super) sentence: String,
     /// It was not there at the look before.
     pub(super) is_new: bool,

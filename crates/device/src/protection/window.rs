@@ -100,7 +100,7 @@ pub fn bind_type1(
         let old_region = entry.parent.load(Relaxed);
         if window.state == State::Valid {
             table.drain_key(slot, waiter);
-            tell_end(witness, slot);
+            tell_end(witness, slot, Operation::Bind);
         }
         let opens =
             |witness: &dyn Witness| witness.bound(slot, region, &bind.bound(&window, stamp, place));
@@ -129,7 +129,7 @@ pub fn unbind_type1(
         }
         if window.state == State::Valid {
             table.drain_key(slot, waiter);
-            tell_end(witness, slot);
+            tell_end(witness, slot, Operation::Bind);
             Region::release(table, entry.parent.load(Relaxed));
         }
         entry.publish(Meta {
@@ -198,7 +198,7 @@ pub fn invalidate(
             return Ok(false);
         }
         table.drain_key(slot, waiter);
-        tell_end(witness, slot);
+        tell_end(witness, slot, operation);
         end_binding(table, qps, entry);
         entry.publish(Meta { state: State::Free, access: Access::empty(), ..meta_of(&window) });
         Ok(true)
@@ -206,9 +206,9 @@ pub fn invalidate(
 }
 
 /// Nobody gets in through a binding any more.
-fn tell_end(witness: Option<&dyn Witness>, slot: u32) {
+fn tell_end(witness: Option<&dyn Witness>, slot: u32, by: Operation) {
     if let Some(witness) = witness {
-        witness.unbound(slot);
+        witness.unbound(slot, by);
     }
 }
 

@@ -14,6 +14,7 @@ use transom_device::execution::Request;
 use transom_device::protection::{Attempt, Key, Operation, Snapshot, State, Witness};
 use transom_device::qp::{Gate, QpNumber};
 use transom_system::tools::{self, Tool};
+use transom_system::trace::{Event, What};
 
 use super::Device;
 
@@ -124,12 +125,17 @@ impl Device {
         }
     }
 
-    /// The region or window of a slot is closed.
+    /// The region or window of a slot is closed, because it has ended.
     pub(crate) fn closes(&self, slot: u32) {
         if tools::any() {
-            self.trace_closed(slot);
-            listeners().for_each(|it| it.closed(self, slot));
+            self.has_closed(slot, Event::of(What::Closed));
         }
+    }
+
+    /// The region or window of a slot is closed. The event says by what.
+    pub(crate) fn has_closed(&self, slot: u32, event: Event) {
+        self.trace_closed(slot, event);
+        listeners().for_each(|it| it.closed(self, slot));
     }
 
     /// What a queue pair lets in may have changed.
@@ -169,8 +175,8 @@ impl Witness for Device {
         listeners().map(withheld).fold(Access::empty(), |all, one| all | one)
     }
 
-    fn unbound(&self, slot: u32) {
-        self.closes(slot);
+    fn unbound(&self, slot: u32, by: Operation) {
+        self.has_closed(slot, Event { more: by.code().into(), ..Event::of(What::Closed) });
     }
 
     fn touched(&self, attempt: &Attempt, begins: bool) {

@@ -24,12 +24,21 @@ impl Device {
         });
     }
 
-    /// It is closed.
+    /// It is closed. The event says by what.
     #[cold]
-    pub(super) fn trace_closed(&self, slot: u32) {
+    pub(super) fn trace_closed(&self, slot: u32, event: Event) {
         let keys = self.process().segment().keys();
-        let key = keys.key_of(slot, keys.entry(slot).snapshot().byte).0;
-        self.process().record(Event { key, number: slot.into(), ..Event::of(What::Closed) });
+        // Its entry still says what it was.
+        let object = keys.entry(slot).snapshot();
+        self.process().record(Event {
+            code: object.kind as u8,
+            key: keys.key_of(slot, object.byte).0,
+            number: slot.into(),
+            address: object.base,
+            length: object.length,
+            detail: object.access.bits().into(),
+            ..event
+        });
     }
 
     /// A queue pair may have changed.

@@ -46,7 +46,8 @@ numbered! {
         /// `number` its slot, `address`, `length`, `detail` its rights, and in the upper half the slot of its region
         /// plus one.
         Opened = 11,
-        /// It is not any more: `key`, `number` its slot.
+        /// It is not any more: `code` its kind, `more` the operation that closed it, or zero if it has ended, `qp` and
+        /// `peer` those of the operation, `key`, `number` its slot, `address`, `length`, `detail` its rights.
         Closed = 12,
         /// A queue pair has changed its state, or what it lets in: `code` the state, `qp`, `peer`.
         Changed = 13,

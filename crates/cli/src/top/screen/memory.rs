@@ -8,6 +8,7 @@ use super::canvas::Canvas;
 use super::table;
 use crate::sentence::counted;
 use ratatui::layout::Rect;
+use std::cmp::Reverse;
 use std::time::Duration;
 use transom_device::protection::{Kind, SHARED};
 
@@ -27,6 +28,8 @@ enum Shade {
     Closed,
     Open,
     Window,
+    /// A window was here, and was revoked some moments ago.
+    Revoked,
     /// A peer was there some moments ago.
     Fading,
     /// A peer was there just now.
@@ -34,13 +37,15 @@ enum Shade {
 }
 
 impl Shade {
-    const LEGEND: [Self; 4] = [Self::Closed, Self::Open, Self::Window, Self::Touched];
+    const LEGEND: [Self; 5] =
+        [Self::Closed, Self::Open, Self::Window, Self::Touched, Self::Revoked];
 
     fn symbol(self) -> &'static str {
         match self {
             Self::Closed => "░",
             Self::Open => "▒",
             Self::Window => "▓",
+            Self::Revoked => "×",
             Self::Fading | Self::Touched => "█",
         }
     }
@@ -50,6 +55,7 @@ impl Shade {
             Self::Closed => Tone::Quiet,
             Self::Open => Tone::Open,
             Self::Window => Tone::Window,
+            Self::Revoked => Tone::Bad,
             Self::Fading => Tone::Fading,
             Self::Touched => Tone::Touched,
         }
@@ -60,15 +66,23 @@ impl Shade {
             Self::Closed => "closed",
             Self::Open => "open",
             Self::Window => "window",
+            Self::Revoked => "ended",
             Self::Fading | Self::Touched => "touched",
         }
     }
 }
 
+/// What is on a region.
+struct On<'v> {
+    windows: Vec<&'v Window>,
+    touches: Vec<&'v Touch>,
+    revoked: Vec<&'v Touch>,
+}
+
 /// A line of the picture.
 enum Line<'v> {
     Process(&'v Process),
-    Region(&'v Span, Vec<&'v Window>, Vec<&'v Touch>),
+    Region(&'v Span, On<'v>),
     Window(&'v Span, &'v Window),
     /// So many more windows of the region.
     More(usize),
@@ -86,7 +100,9 @@ fn lines<'v>(view: &'v View, state: &State) -> Vec<Line<'v>> {
             let own: Vec<_> = own.collect();
             let more = windows.len() - own.len();
             let touches = view.touches.iter().filter(|it| region.part(&it.span).is_some());
-            lines.push(Line::Region(region, windows, touches.collect()));
+            let revoked = view.revoked.iter().filter(|it| region.part(&it.span).is_some());
+            let (touches, revoked) = (touches.collect(), revoked.collect());
+            lines.push(Line::Region(region, On { windows, touches, revoked }));
             lines.extend(own);
             lines.extend((more > 0).then_some(Line::More(more)));
         }
@@ -134,10 +150,10 @@ fn legend(canvas: &mut Canvas<'_>, area: Rect) {
     canvas.write(area, area.x, area.y, "ADDRESS", Tone::Title);
     let size = Rect { width: (16 + 1 + 7).min(area.width), ..area };
     canvas.write_right(size, area.y, "SIZE", Tone::Title);
-    let mut x = canvas.write(area, area.x + 25, area.y, "PEERS", Tone::Title) + 2;
+    let mut x = canvas.write(area, area.x + 25, area.y, "PEERS", Tone::Title) + 1;
     for shade in Shade::LEGEND {
         x = canvas.write(area, x, area.y, shade.symbol(), shade.tone());
-        x = canvas.write(area, x + 1, area.y, shade.means(), Tone::Quiet) + 2;
+        x = canvas.write(area, x + 1, area.y, shade.means(), Tone::Quiet) + 1;
     }
     canvas.write_right(area, area.y, "KEY", Tone::Title);
 }
@@ -164,9 +180,9 @@ fn draw_line(canvas: &mut Canvas<'_>, line: Rect, what: &Line<'_>) {
             };
             canvas.write(line, x + 2, line.y, &open, Tone::Quiet);
         }
-        Line::Region(region, windows, touches) => {
+        Line::Region(region, on) => {
             span(canvas, line, region, 1);
-            bar(canvas, bar_of(line), region, (windows, touches));
+            bar(canvas, bar_of(line), region, on);
         }
         Line::Window(region, window) => {
             span(canvas, line, &window.span, 3);
@@ -220,25 +236,34 @@ fn span(canvas: &mut Canvas<'_>, line: Rect, span: &Span, indent: u16) {
 }
 
 /// Each cell stands for an equal part of the region, and shows the most of what is there.
-fn bar(
-    canvas: &mut Canvas<'_>,
-    area: Rect,
-    region: &Span,
-    (windows, touches): (&[&Window], &[&Touch]),
-) {
+fn bar(canvas: &mut Canvas<'_>, area: Rect, region: &Span, on: &On<'_>) {
     let cells = usize::from(area.width);
     let own = if region.is_open() { Shade::Open } else { Shade::Closed };
     let mut shades = vec![own; cells];
-    let windows = windows.iter().filter(|window| window.span.is_open());
+    let windows = on.windows.iter().filter(|window| window.span.is_open());
     let windows = windows.map(|window| (&window.span, Shade::Window));
-    let touches = touches.iter().map(|touch| {
-        let is_new = touch.age < JUST_NOW;
-        (&touch.span, if is_new { Shade::Touched } else { Shade::Fading })
-    });
-    for (span, shade) in windows.chain(touches) {
+    for (span, shade) in windows {
         let Some((from, to)) = region.part(span) else { continue };
         for cell in &mut shades[covered(from, to, region.length, cells)] {
             *cell = shade.max(*cell);
+        }
+    }
+    // What came last is on top.
+    let revoked = on.revoked.iter().map(|it| (*it, Shade::Revoked));
+    let touches = on.touches.iter().map(|it| {
+        let is_new = it.age < JUST_NOW;
+        (*it, if is_new { Shade::Touched } else { Shade::Fading })
+    });
+    let mut moments: Vec<_> = revoked.chain(touches).collect();
+    moments.sort_by_key(|(moment, _)| Reverse(moment.age));
+    let open = shades.clone();
+    for (moment, shade) in moments {
+        let Some((from, to)) = region.part(&moment.span) else { continue };
+        for cell in covered(from, to, region.length, cells) {
+            // Where another window is open, that is what counts.
+            if shade != Shade::Revoked || open[cell] != Shade::Window {
+                shades[cell] = shade;
+            }
         }
     }
     let mut x = area.x;

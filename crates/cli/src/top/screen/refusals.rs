@@ -1,18 +1,65 @@
-//! Refusals, newest first, each with its sentence.
+//! Refusals and revocations, newest first, each with its sentence.
 
 use super::super::palette::Tone;
 use super::super::state::{Panel, State, Target};
-use super::super::view::{Refusal, View};
+use super::super::view::{Refusal, Revocation, View};
 use super::canvas::Canvas;
 use super::table;
 use crate::clock;
 use crate::layout::wrap;
 use ratatui::layout::Rect;
+use std::cmp::Reverse;
 
-/// A line of a refusal.
+/// One of them, or several equal ones.
+#[derive(Clone, Copy)]
+enum Told<'v> {
+    Refused(&'v Refusal),
+    Revoked(&'v Revocation),
+}
+
+impl<'v> Told<'v> {
+    fn time(self) -> u64 {
+        match self {
+            Self::Refused(it) => it.time,
+            Self::Revoked(it) => it.time,
+        }
+    }
+
+    fn count(self) -> usize {
+        match self {
+            Self::Refused(it) => it.count,
+            Self::Revoked(it) => it.count,
+        }
+    }
+
+    fn sentence(self) -> &'v str {
+        match self {
+            Self::Refused(it) => &it.sentence,
+            Self::Revoked(it) => &it.sentence,
+        }
+    }
+
+    /// The process in words.
+    fn who(self) -> String {
+        match self {
+            Self::Refused(it) => it.who.clone(),
+            Self::Revoked(it) => format!("{}, PID {}", it.process, it.pid),
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Refused(it) if it.is_new => Tone::Bad,
+            Self::Revoked(it) if it.is_new => Tone::Warning,
+            _ => Tone::Title,
+        }
+    }
+}
+
+/// A line of one of them.
 enum Line<'v> {
     /// When, who, and how often.
-    Head(&'v Refusal),
+    Head(Told<'v>),
     Sentence(String),
 }
 
@@ -20,13 +67,23 @@ pub(super) fn shown<'v>(view: &'v View, state: &State) -> impl Iterator<Item = &
     view.refusals.iter().filter(|it| state.shows(it.owner, it.pid, &it.process))
 }
 
+/// Both kinds, by time.
+fn told<'v>(view: &'v View, state: &State) -> Vec<Told<'v>> {
+    let revoked = view.revocations.iter();
+    let revoked = revoked.filter(|it| state.shows(it.owner, it.pid, &it.process));
+    let refused = shown(view, state).map(Told::Refused);
+    let mut all: Vec<_> = refused.chain(revoked.map(Told::Revoked)).collect();
+    all.sort_by_key(|it| Reverse(it.time()));
+    all
+}
+
 fn lines<'v>(view: &'v View, state: &State, width: u16) -> Vec<Line<'v>> {
     let columns = usize::from(width).saturating_sub(2);
-    let of_one = |refusal: &'v Refusal| {
-        let sentence = wrap(&refusal.sentence, columns, &['`']);
-        [Line::Head(refusal)].into_iter().chain(sentence.into_iter().map(Line::Sentence))
+    let of_one = |one: Told<'v>| {
+        let sentence = wrap(one.sentence(), columns, &['`']);
+        [Line::Head(one)].into_iter().chain(sentence.into_iter().map(Line::Sentence))
     };
-    shown(view, state).flat_map(of_one).collect()
+    told(view, state).into_iter().flat_map(of_one).collect()
 }
 
 /// How many lines they take.
@@ -42,12 +99,12 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, area: Rect, view: &View, state: &mut
     canvas.drawn.rows[Panel::Refusals as usize] = lines.len();
     canvas.drawn.room[Panel::Refusals as usize] = room;
     if lines.is_empty() {
-        canvas.write(area, area.x, area.y, "Nothing was refused.", Tone::Quiet);
+        canvas.write(area, area.x, area.y, "Nothing was refused or revoked.", Tone::Quiet);
     }
     let here = lines.iter().enumerate().skip(place.top).take(room);
     for (y, (number, line)) in (area.y..).zip(here) {
         match line {
-            Line::Head(refusal) => head(canvas, area, y, refusal, view.time),
+            Line::Head(one) => head(canvas, area, y, *one, view.time),
             Line::Sentence(text) => drop(canvas.write(area, area.x + 2, y, text, Tone::Plain)),
         }
         let row = Rect { y, height: 1, ..area };
@@ -56,11 +113,10 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, area: Rect, view: &View, state: &mut
     }
 }
 
-fn head(canvas: &mut Canvas<'_>, area: Rect, y: u16, refusal: &Refusal, now: u64) {
-    let tone = if refusal.is_new { Tone::Bad } else { Tone::Title };
-    let x = canvas.write(area, area.x, y, &clock::local(refusal.time, now), tone);
-    let x = canvas.write(area, x + 2, y, &refusal.who, Tone::Strong);
-    if refusal.count > 1 {
-        canvas.write(area, x + 2, y, &format!("{} times", refusal.count), Tone::Warning);
+fn head(canvas: &mut Canvas<'_>, area: Rect, y: u16, one: Told<'_>, now: u64) {
+    let x = canvas.write(area, area.x, y, &clock::local(one.time(), now), one.tone());
+    let x = canvas.write(area, x + 2, y, &one.who(), Tone::Strong);
+    if one.count() > 1 {
+        canvas.write(area, x + 2, y, &format!("{} times", one.count()), Tone::Warning);
     }
 }

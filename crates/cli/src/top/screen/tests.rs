@@ -143,6 +143,10 @@ pub(in super::super) fn view() -> View {
             span: span(SERVER, 0x99, 0x7f5c_1011_0000, 4096, Access::REMOTE, Kind::Window2B),
             age: Duration::from_millis(100),
         }],
+        revoked: vec![Touch {
+            span: span(SERVER, 0x19b, 0x7f5c_1020_0000, 1 << 17, Access::REMOTE_WRITE, Kind::Window2B),
+            age: Duration::from_millis(200),
+        }],
         connections: vec![
             connection(SERVER, 4711, "storage_server", Stage::Listening, "10.0.0.1:7471", None),
             connection(SERVER, 4711, "storage_server", Stage::Connected, "10.0.0.1:7471", Some("10.0.0.1:50123")),
@@ -168,6 +172,18 @@ pub(in super::super) fn view() -> View {
             fields: serde_json::Map::new(),
         }],
         older: 0,
+        revocations: vec![Revocation {
+            owner: SERVER,
+            pid: 4711,
+            process: "storage_server".to_owned(),
+            time: TIME,
+            count: 10,
+            sentence: "The type 2 window [0x7f5c10200000, +131072) with REMOTE_WRITE and key 0x0000019b was revoked \
+                       by LOCAL_INV of QP 0x1a2b3"
+                .to_owned(),
+            is_new: true,
+            fields: serde_json::Map::new(),
+        }],
         history: (0..200).map(|look| 60_000 + look % 13 * 5_000).collect(),
         processes: vec![server, client, far, away],
     };

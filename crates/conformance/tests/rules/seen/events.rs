@@ -8,6 +8,8 @@ use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_conformance::shared_receive::{Pool, srq_recv};
 use transom_conformance::xrc::{Xrc, naming, srq_number};
+use transom_host::Options;
+use transom_net::faults::Faults;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
@@ -136,8 +138,16 @@ fn others() {
             post(qb, &mut local_inv_wr(key));
             it.pair.b.expect(IBV_WC_SUCCESS);
         });
-        expect("its end", &found, &["Posted Invalidate 0", "Closed", "Ended Invalidate 0 Success"]);
+        expect(
+            "its end",
+            &found,
+            &["Posted Invalidate 0", "Closed Invalidate", "Ended Invalidate 0 Success"],
+        );
         assert_eq!(found[1].number, opened.number);
+        // What it was, and by whom it was closed.
+        let what = |it: &Event| (it.code, it.key, it.address, it.length, it.qp);
+        assert_eq!(what(&found[1]), what(opened), "{found:?}");
+        assert_eq!(found[1].detail, opened.detail & 0xffff_ffff);
         let found = recorded(&mut events, || {
             let mr = it.part(0, 64, ALL);
             assert_eq!(dereg(mr), 0);
@@ -247,7 +257,7 @@ fn what_happens_to_ids_is_recorded_with_both_ends() {
 
 #[test]
 fn role() {
-    play(&[("watches", watches)]);
+    play(&[("watches", watches), ("sleeps", sleeps)]);
 }
 
 /// Watches its parent until it is killed.
@@ -258,6 +268,124 @@ fn watches(channel: &mut Channel) {
         events.refresh();
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
+}
+
+/// Is connected, and does nothing.
+fn sleeps(channel: &mut Channel) {
+    let end = open();
+    meet(channel, end.qp(IBV_QPT_RC));
+    let [] = channel.hear();
+}
+
+/// What the oldest request that has not been sent whole waits for, with its position.
+fn waits(found: &[Event]) -> Vec<(String, u64)> {
+    let waits = found.iter().filter(|it| it.what == What::Waits);
+    waits.map(|it| (words(it), it.number)).collect()
+}
+
+/// Everything that may hold a request back, but for the time of the next attempt.
+fn held_back() {
+    interfaces_up();
+    for link in [Link::Rings, Link::Wire] {
+        let it = MemoryPair::new(link, 1 << 20);
+        let mut events = Events::here();
+        let (at, key) = (it.far.addr(), it.key());
+        // Its peer hears of nothing, and is given all the time.
+        let asks = |max_rd_atomic| {
+            let (asks, deaf) = (it.pair.a.qp(IBV_QPT_RC), it.pair.b.qp(IBV_QPT_RC));
+            assert_eq!(modify(deaf, &usual_attr(asks), IBV_QPS_INIT), 0);
+            bring_up(asks, &ibv_qp_attr { timeout: 0, max_rd_atomic, ..usual_attr(deaf) });
+            asks
+        };
+        let mut expect = |why: &str, position, qp, requests: &mut dyn FnMut(*mut ibv_qp)| {
+            let found = recorded(&mut events, || requests(qp));
+            let expected = [(format!("Waits {why}"), position)];
+            assert_eq!(waits(&found), expected, "{link:?} {found:?}");
+            assert_eq!(set_state(qp, IBV_QPS_RESET), 0);
+        };
+        expect("Fence", 1, asks(16), &mut |qp| {
+            it.post_op(qp, IBV_WR_RDMA_READ, at, key, 8);
+            let mut sges = [it.near_sge(0, 8)];
+            let mut fenced = rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, at, key);
+            fenced.send_flags |= IBV_SEND_FENCE;
+            post(qp, &mut fenced);
+        });
+        expect("Reads", 1, asks(1), &mut |qp| {
+            (0..2).for_each(|_| it.post_op(qp, IBV_WR_RDMA_READ, at, key, 8));
+        });
+        expect("Turn", 1, asks(16), &mut |qp| {
+            it.post_op(qp, IBV_WR_SEND, 0, 0, 8);
+            post(qp, &mut local_inv_wr(key));
+        });
+        let (drained, _) = it.pair.another(IBV_QPT_RC);
+        assert_eq!(set_state(drained, IBV_QPS_SQD), 0);
+        expect("State", 0, drained, &mut |qp| it.post_op(qp, IBV_WR_SEND, 0, 0, 8));
+        if link == Link::Wire {
+            let long = it.near.len() as u32;
+            expect("Window", 0, asks(16), &mut |qp| {
+                it.post_op(qp, IBV_WR_RDMA_WRITE, at, key, long);
+            });
+        }
+    }
+
+    // A process that is stopped takes nothing, and its ring becomes full before the window is used up.
+    let end = open();
+    let qp = end.qp_with(&mut ibv_qp_init_attr {
+        cap: ibv_qp_cap { max_send_wr: 300, ..end.init(IBV_QPT_RC).cap },
+        ..end.init(IBV_QPT_RC)
+    });
+    let mut child = Child::start(path_of!("sleeps"));
+    meet(&mut child.channel, qp);
+    let mut events = Events::of(std::process::id());
+    until("events to be wanted", || tools::is_on(Tool::Events).then_some(()));
+    child.stop();
+    let near = Buffer::new(1024);
+    let mr = end.reg(&near, 0);
+    let found = recorded(&mut events, || {
+        for _ in 0..300 {
+            post(qp, &mut with_sges(wr(IBV_WR_SEND), &mut [sge(near.addr(), 1024, mr)]));
+        }
+    });
+    let [(why, position)] = &waits(&found)[..] else { panic!("{:?}", waits(&found)) };
+    assert_eq!(why, "Waits Room");
+    assert!((100..300).contains(position), "{position}");
+    child.kill();
+}
+
+/// Rules: SEE-43
+#[test]
+fn what_holds_a_request_back_is_recorded() {
+    alone(path_of!("what_holds_a_request_back_is_recorded"), Way::Namespace, held_back);
+}
+
+/// The only packet of a WRITE is lost.
+fn sent_again() {
+    interfaces_up();
+    let faults: Faults = "drop,op=write,nth=1".parse().expect("a fault");
+    let faults = Some(&*Box::leak(Box::new(faults)));
+    let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    connect(qa, qb);
+    let it = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
+    let mut events = Events::here();
+    let found = recorded(&mut events, || {
+        let done = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 100);
+        assert_eq!(done.status, IBV_WC_SUCCESS);
+    });
+    let told = |wanted: &str| found.iter().filter(|event| words(event) == wanted).count();
+    assert_eq!(told("Counted Timeout"), 1, "{found:?}");
+    assert_eq!([told("Posted Write 100"), told("Ended Write 100 Success")], [1, 1], "{found:?}");
+    // It goes twice, and comes once.
+    assert_eq!([told("Came Write 100"), told("Touched Write 100")], [1, 1], "{found:?}");
+    let sent = found.iter().filter(|it| it.what == What::Sent);
+    let attempts: Vec<_> = sent.map(|it| (words(it), it.detail >> 32)).collect();
+    assert_eq!(attempts, [0, 1].map(|attempt| ("Sent Write 100".to_owned(), attempt)));
+}
+
+/// Rules: SEE-42, SEE-43
+#[test]
+fn what_is_sent_again_is_recorded_with_the_reason() {
+    alone(path_of!("what_is_sent_again_is_recorded_with_the_reason"), Way::Namespace, sent_again);
 }
 
 /// How many events this process has recorded.

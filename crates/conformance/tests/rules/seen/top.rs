@@ -13,7 +13,9 @@ use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, fork_once, interfaces_up};
 use transom_conformance::programs::{Running, command, program};
+use transom_conformance::queues::number;
 use transom_host::Options;
+use transom_net::faults::Faults;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
@@ -378,7 +380,7 @@ fn on_a_terminal() {
     roles.guest.go_on();
     roles.guest.says("refused");
     let paused = terminal.screen();
-    assert!(paused.contains("Nothing was refused."), "{paused}");
+    assert!(paused.contains("Nothing was refused or revoked."), "{paused}");
     terminal.keys(&["p"]);
     terminal.shows(&["RA-33", "REMOTE"]);
     terminal.keys(&["?"]);
@@ -404,6 +406,194 @@ fn on_a_terminal() {
 fn top_shows_it_in_a_terminal_as_keys_and_mouse_ask() {
     let path = path_of!("top_shows_it_in_a_terminal_as_keys_and_mouse_ask");
     alone(path, Way::Namespace, on_a_terminal);
+}
+
+/// Each way in which something is closed to peers, while somebody looks.
+fn revoked() {
+    interfaces_up();
+    let it = MemoryPair::new(Link::Loopback, 4096);
+    let Pair { a, b, qa, qb } = &it.pair;
+    let mut watch = Command::new(&command()[0]);
+    let mut watch = Running::start(watch.args(["top", "--json", "--interval", "0.1"]));
+    until("events to be wanted", || tools::is_on(Tool::Events).then_some(()));
+
+    let range = |at, access| Range { mr: it.mb, addr: it.far.addr() + at, length: 64, access };
+    let (read, write) = (IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE);
+    let window = b.mw(IBV_MW_TYPE_2);
+    let by_itself = bind(b, *qb, window, range(0, write));
+    post(*qb, &mut local_inv_wr(by_itself));
+    b.expect(IBV_WC_SUCCESS);
+    let by_peer = bind(b, *qb, window, range(64, read));
+    it.recv(*qb, 1, 64);
+    let mut invalidates = wr(IBV_WR_SEND_WITH_INV);
+    invalidates.imm.invalidate_rkey = by_peer;
+    post(*qa, &mut invalidates);
+    for end in [a, b] {
+        end.expect(IBV_WC_SUCCESS);
+    }
+    let first = b.mw(IBV_MW_TYPE_1);
+    let keys_of_first = [range(128, write), range(192, write)].map(|it| bind(b, *qb, first, it));
+    // It is unbound.
+    bind(b, *qb, first, Range { length: 0, ..range(0, 0) });
+    let at_end = bind(b, *qb, window, range(256, write));
+    assert_eq!(dealloc_mw(window), 0);
+    let regions = [IBV_ACCESS_REMOTE_READ as i32, 0].map(|access| it.part(512, 64, access));
+    let region = keys(regions[0]).1;
+    assert_eq!(regions.map(dereg), [0, 0]);
+
+    let look = || {
+        let line = watch.line(Duration::from_secs(30)).expect("a look");
+        let json: Value = serde_json::from_str(&line).expect("JSON");
+        let all = json["revocations"].as_array().expect("a list");
+        let is_last = |it: &Value| it["kind"] == "region";
+        all.iter().any(is_last).then_some(json)
+    };
+    let json = until("the last revocation", look);
+    let type2 = &json["revocations"][4]["kind"];
+    assert!([Value::from("window_2a"), "window_2b".into()].contains(type2), "{json:#}");
+    let (here, there) = (number(*qb), number(*qa));
+    let (deregistered, none) = (Value::Null, None::<u32>);
+    let far = it.far.addr();
+    let expected = [
+        ("region".into(), region, far + 512, "REMOTE_READ", deregistered.clone(), none, none, 1),
+        (type2.clone(), at_end, far + 256, "REMOTE_WRITE", deregistered, none, none, 1),
+        // Bound anew, and then unbound.
+        (
+            "window_1".into(),
+            keys_of_first[1],
+            far + 192,
+            "REMOTE_WRITE",
+            "bind".into(),
+            Some(here),
+            none,
+            2,
+        ),
+        (
+            type2.clone(),
+            by_peer,
+            far + 64,
+            "REMOTE_READ",
+            "remote_invalidate".into(),
+            Some(here),
+            Some(there),
+            1,
+        ),
+        (type2.clone(), by_itself, far, "REMOTE_WRITE", "invalidate".into(), Some(here), none, 1),
+    ];
+    let found = json["revocations"].as_array().expect("a list");
+    assert_eq!(found.len(), expected.len(), "{json:#}");
+    for (found, (kind, key, base, access, operation, qp, peer_qp, count)) in
+        found.iter().zip(expected)
+    {
+        assert_eq!((&found["kind"], &found["key"]), (&kind, &key.into()), "{json:#}");
+        assert_eq!((&found["base"], &found["length"]), (&base.to_string().into(), &"64".into()));
+        assert_eq!(found["access"], serde_json::json!([access]));
+        assert_eq!(found["operation"], operation, "{found}");
+        assert_eq!((&found["qp"], &found["peer_qp"]), (&qp.into(), &peer_qp.into()), "{found}");
+        assert_eq!((&found["count"], &found["pid"]), (&count.into(), &std::process::id().into()));
+    }
+    let sentence = found[3]["sentence"].as_str().expect("text");
+    let way = format!("was revoked by SEND_WITH_INV from QP {there:#x} to QP {here:#x}");
+    assert!(sentence.ends_with(&way), "{sentence}");
+    assert_eq!(of(&json, std::process::id())["invalidations"], 2);
+    watch.signal(libc::SIGTERM);
+}
+
+/// Rules: SEE-30, SEE-31
+#[test]
+fn top_tells_what_is_revoked_and_how() {
+    alone(path_of!("top_tells_what_is_revoked_and_how"), Way::Namespace, revoked);
+}
+
+/// The figure of a row below a title.
+fn figure(head: &str, row: &str, title: &str) -> Option<u64> {
+    let end = head.split_once(title)?.0.chars().count() + title.len();
+    let cells: String = row.chars().take(end).collect();
+    cells.split_whitespace().last()?.parse().ok()
+}
+
+/// A window is revoked before the eyes of who looks. Something was sent again, and nobody had a receive.
+fn revoked_on_a_terminal() {
+    interfaces_up();
+    let faults: Faults = "drop,op=write,nth=1".parse().expect("a fault");
+    let faults = Some(&*Box::leak(Box::new(faults)));
+    let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    connect(qa, qb);
+    let it = MemoryPair::of(Pair { a, b, qa, qb }, 65_536);
+    let half = it.far.len() as u64 / 2;
+    let range = Range {
+        mr: it.part(0, it.far.len(), (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND) as i32),
+        addr: it.far.addr() + half,
+        length: half,
+        access: IBV_ACCESS_REMOTE_WRITE,
+    };
+    let key = bind(&it.pair.b, qb, it.pair.b.mw(IBV_MW_TYPE_2), range);
+
+    let scratch = Scratch::new("revoked");
+    let terminal = Terminal::new(&scratch, (80, 24));
+    terminal.types(&format!("{} top --interval 0.1", command()[0].display()));
+    terminal.keys(&["Enter", "3"]);
+    // Half of 38 cells, and once more for its own line.
+    let cells = |screen: &str, mark: char| {
+        let all = with(screen, &["64.0Ki", "---"]);
+        all.map(|line| line.matches(mark).count()).max().unwrap_or_default()
+    };
+    terminal.until("the window", |screen| cells(screen, '▓') == 19);
+    until("events to be wanted", || tools::is_on(Tool::Events).then_some(()));
+    // A peer is there just before.
+    assert_eq!(it.op(IBV_WR_RDMA_WRITE, range.addr, key, 64).status, IBV_WC_SUCCESS);
+    post(qb, &mut local_inv_wr(key));
+    it.pair.b.expect(IBV_WC_SUCCESS);
+    terminal.until("its end", |screen| cells(screen, '×') == 19 && cells(screen, '█') == 0);
+    terminal.keys(&["5"]);
+    let said = format!("and key {key:#010x} was revoked by LOCAL_INV of QP {:#x}", number(qb));
+    let screen = terminal.until("its sentence", |screen| {
+        let words: Vec<_> = screen.split(|it: char| it.is_whitespace() || it == '│').collect();
+        let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        words.join(" ").contains(&said)
+    });
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    terminal.keys(&["3"]);
+    terminal.until("three seconds to be over", |screen| {
+        screen.contains("3 Memory") && cells(screen, '░') > 30 && cells(screen, '×') == 0
+    });
+
+    let (waits, _) = it.pair.another_with(|attr| attr.rnr_retry = 1, |_| ());
+    assert_eq!(it.op_on(waits, IBV_WR_SEND, 0, 0, 8).status, IBV_WC_RNR_RETRY_EXC_ERR);
+    // Both devices are of this process, the one that asks and the one that has the window.
+    let expected = [[0, 0, 2, 1], [1, 1, 0, 0]];
+    let json = once_json();
+    let devices = json["processes"].as_array().expect("processes");
+    for (qp, figures) in [qa, qb].into_iter().zip(expected) {
+        let has = |it: &Value| it["qp"] == number(qp);
+        let is_of =
+            |it: &&Value| it["queue_pairs"].as_array().is_some_and(|all| all.iter().any(has));
+        let device = devices.iter().find(is_of).expect("it is there");
+        let names = ["binds", "invalidations", "not_ready", "retransmissions"];
+        assert_eq!(names.map(|name| device[name].as_u64()), figures.map(Some), "{device:#}");
+    }
+    terminal.resize(200, 50);
+    let pid = std::process::id().to_string();
+    terminal.until("all figures", |screen| {
+        let Some(head) = with(screen, &["PROGRAM", "AGAIN"]).next() else { return false };
+        let (_, rows) = screen.split_once(head).expect("it is there");
+        let rows = rows.lines().skip(1).take_while(|row| row.contains(&pid));
+        let titles = ["BINDS", "REVOKED", "RNR", "AGAIN"];
+        let figures = rows.map(|row| titles.map(|title| figure(head, row, title)));
+        let mut figures: Vec<_> = figures.collect();
+        figures.sort_unstable();
+        figures == expected.map(|all| all.map(Some))
+    });
+    terminal.keys(&["q"]);
+    terminal.shows(&["ready>"]);
+}
+
+/// Rules: SEE-30, SEE-32, SEE-35
+#[test]
+fn top_shows_a_revocation_as_it_happens() {
+    let path = path_of!("top_shows_a_revocation_as_it_happens");
+    alone(path, Way::Namespace, revoked_on_a_terminal);
 }
 
 /// However it ends, the terminal is as it was.

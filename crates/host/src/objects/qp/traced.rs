@@ -342,8 +342,13 @@ impl Witness for At<'_> {
         self.qp.device.bound(slot, region, window)
     }
 
-    fn unbound(&self, slot: u32) {
-        self.qp.device.unbound(slot);
+    fn unbound(&self, slot: u32, by: Operation) {
+        let peer = match by {
+            Operation::RemoteInvalidate => self.qp.summary().peering().from.bits(),
+            _ => 0,
+        };
+        let event = Event { more: by.code().into(), peer, ..self.qp.event(What::Closed) };
+        self.qp.device.has_closed(slot, event);
     }
 
     fn touched(&self, attempt: &Attempt, begins: bool) {
