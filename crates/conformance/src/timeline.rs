@@ -85,6 +85,29 @@ pub struct Shown {
     pub flows: (Vec<u64>, Vec<u64>),
 }
 
+/// The values of each counter of this name in a file, in order of their times.
+pub fn values(bytes: &[u8], counter: &str) -> Vec<Vec<(u64, u64)>> {
+    let mut all: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    for packet in parts(&fields(bytes), 1).into_iter().map(fields) {
+        for track in parts(&packet, 60).into_iter().map(fields) {
+            let is_counter = !parts(&track, 8).is_empty();
+            if is_counter && text(&track, 2).as_deref() == Some(counter) {
+                all.insert(number(&track, 1).unwrap(), Vec::new());
+            }
+        }
+        for event in parts(&packet, 11).into_iter().map(fields) {
+            // Only values of counters are in this field.
+            if let Some(value) = number(&event, 30)
+                && let Some(values) = all.get_mut(&number(&event, 11).unwrap())
+            {
+                values.push((number(&packet, 8).unwrap(), value));
+            }
+        }
+    }
+    all.values_mut().for_each(|values| values.sort_by_key(|(time, _)| *time));
+    all.into_values().collect()
+}
+
 /// Everything in a file, in the order in which it begins.
 pub fn read(bytes: &[u8]) -> Vec<Shown> {
     let mut tracks: BTreeMap<u64, (String, Option<u64>)> = BTreeMap::new();

@@ -27,6 +27,8 @@ struct Traced {
     number: Number,
     recordings: Recordings,
     looks: Looks,
+    /// Whom its revocation waits for.
+    waits_for: Option<u32>,
 }
 
 impl Traced {
@@ -102,6 +104,12 @@ impl<'a> Follower<'a> {
             // Looked at before its events are read: then the last ones are among them.
             let is_alive = traced.watched.is_alive();
             let number = traced.number;
+            let waits_for =
+                is_alive.then(|| self.registry.waits_for(traced.watched.announcer().slot));
+            let waits_for = waits_for.flatten();
+            if std::mem::replace(&mut traced.waits_for, waits_for) != waits_for {
+                self.held.add(now, number, Seen::Revoking(waits_for));
+            }
             for (time, seen) in traced.look(is_last || !is_alive) {
                 self.held.add(time, number, seen);
             }
@@ -121,7 +129,8 @@ impl<'a> Follower<'a> {
         self.held.tell_old(now, &mut self.timeline, &sentences);
         for traced in &self.traced {
             let time = now.saturating_sub(HELD);
-            self.timeline.look(traced.number, time, || sent(&traced.watched));
+            let ends = is_last || !traced.watched.is_alive();
+            self.timeline.look(traced.number, time, ends, || sent(&traced.watched));
         }
         if !ended.is_empty() {
             // Nothing of it may be told after its end. What it did last is later than the beginning of this round.
@@ -141,7 +150,8 @@ impl<'a> Follower<'a> {
         let number = self.timeline.process(process.pid, &process.name, slot);
         let now = clock::steady();
         let recordings = Recordings::new(watched.turn(), now);
-        self.traced.push(Traced { watched, number, recordings, looks: Looks::new(now) });
+        let looks = Looks::new(now);
+        self.traced.push(Traced { watched, number, recordings, looks, waits_for: None });
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) enum Seen {
     Pause,
     /// It records again.
     Resume,
+    /// A revocation waits for the process with this PID, or none does any more.
+    Revoking(Option<u32>),
 }
 
 /// What was read, each with its time and its process.
@@ -53,6 +55,7 @@ impl Held {
                 Seen::Look(look) => timeline.looked(of, time, &look),
                 Seen::Pause => timeline.pause(of, time),
                 Seen::Resume => timeline.resume(of),
+                Seen::Revoking(whom) => timeline.revoking(of, time, whom),
             }
         }
     }

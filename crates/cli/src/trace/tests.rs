@@ -100,7 +100,7 @@ fn of_processes_that_have_ended_no_object_is_remembered() {
         let process = timeline.process(7, "program", 3);
         let later = |it: &Event| Event { time: it.time + round * 1_000, ..*it };
         everything().iter().map(later).for_each(|it| timeline.event(process, &it, |_| None));
-        timeline.look(process, round * 1_000 + 500, || 0);
+        timeline.look(process, round * 1_000 + 500, false, || 0);
         assert!(timeline.remembered() > 0);
         timeline.end(process, round * 1_000 + 900);
         assert_eq!(timeline.remembered(), 0);
@@ -212,6 +212,26 @@ fn a_look_does_not_end_what_is_about_to_open() {
     let bars = packets.iter().filter_map(|it| reader.take(it)?.1);
     let bars: Vec<_> = bars.map(|it| (it.time, it.took)).collect();
     assert_eq!(bars, [(10, Some(200 * MS - 10))]);
+}
+
+/// A revocation waits for a peer, and for another one, and still does when the trace ends.
+///
+/// Rules: SEE-44
+#[test]
+fn a_revocation_that_waits_is_shown_as_long_as_it_does() {
+    let mut timeline = Timeline::new(1_000_000);
+    let process = timeline.process(7, "program", 3);
+    for (time, whom) in [(10, Some(81)), (30, Some(82)), (50, None), (60, Some(81))] {
+        timeline.revoking(process, time, whom);
+    }
+    timeline.finish(100);
+    let (mut reader, packets) = (Reader::default(), timeline.packets.take());
+    let shown = packets.iter().filter_map(|it| reader.take(it)?.1);
+    let shown: Vec<_> = shown.map(|it| (it.track.join("/"), it.name, it.time, it.took)).collect();
+    let waits = |pid, time, took| {
+        ("revocations".to_owned(), format!("waits for process {pid}"), time, Some(took))
+    };
+    assert_eq!(shown, [waits(81, 10, 20), waits(82, 30, 20), waits(81, 60, 40)]);
 }
 
 /// A thread may still record what it had begun to when nothing was recorded any more.

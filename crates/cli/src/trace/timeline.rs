@@ -48,6 +48,9 @@ struct Process {
     is_paused: bool,
     track: Track,
     refused: Option<Track>,
+    revocations: Option<Track>,
+    /// One of them waits, and that is shown.
+    is_revoking: bool,
     memory: Lanes,
     /// What is open, by slot.
     objects: HashMap<u64, Open>,
@@ -141,6 +144,8 @@ impl Timeline {
             is_paused: false,
             track,
             refused: None,
+            revocations: None,
+            is_revoking: false,
             memory: Lanes::new(memory, "regions and windows", 0),
             objects: HashMap::new(),
             pairs: HashMap::new(),
@@ -285,11 +290,17 @@ impl Timeline {
     }
 
     /// Tells the values of a process at a moment: how much it sends, and how much is under way. `sent` adds up how many
-    /// bytes it has sent so far, which takes a while.
-    pub(super) fn look(&mut self, of: Number, time: u64, sent: impl FnOnce() -> u64) {
+    /// bytes it has sent so far, which takes a while. It is asked ten times a second, and at the last look.
+    pub(super) fn look(
+        &mut self,
+        of: Number,
+        time: u64,
+        is_last: bool,
+        sent: impl FnOnce() -> u64,
+    ) {
         let packets = &mut self.packets;
         let process = &mut self.processes[of.0];
-        let is_due = |(_, last)| time.saturating_sub(last) >= 100_000_000;
+        let is_due = |(_, last)| is_last || time.saturating_sub(last) >= 100_000_000;
         if process.bytes.is_none_or(is_due) {
             let sent = sent();
             let (before, last) = process.bytes.unwrap_or((sent, time));
@@ -350,6 +361,19 @@ impl Timeline {
     /// A process records again. What it begins from now on is shown. What is open, the next look tells.
     pub(super) fn resume(&mut self, of: Number) {
         self.processes[of.0].is_paused = false;
+    }
+
+    /// A revocation of a process waits for the one with this PID, or none does any more.
+    pub(super) fn revoking(&mut self, of: Number, time: u64, whom: Option<u32>) {
+        let (packets, process) = (&mut self.packets, &mut self.processes[of.0]);
+        process.end_revoking(packets, time);
+        if let Some(pid) = whom {
+            let below = || packets.below(process.track, "revocations", 2);
+            let track = *process.revocations.get_or_insert_with(below);
+            let title = Title::Once(format!("waits for process {pid}"));
+            packets.begin(track, time, &title, Flows::default(), &[]);
+            process.is_revoking = true;
+        }
     }
 
     /// The slot of a process.
@@ -433,8 +457,15 @@ impl Process {
         }
     }
 
+    fn end_revoking(&mut self, packets: &mut Packets, time: u64) {
+        if let Some(track) = self.revocations.filter(|_| std::mem::take(&mut self.is_revoking)) {
+            packets.end(track, time, &[]);
+        }
+    }
+
     /// Ends all that has begun.
     fn close(&mut self, packets: &mut Packets, time: u64) {
+        self.end_revoking(packets, time);
         self.pairs.values_mut().for_each(|pair| pair.close(packets, time));
         for (_, Open { lane, track, .. }) in self.objects.drain() {
             packets.end(track, time, &[]);

@@ -131,7 +131,6 @@ impl Registry {
             .flat_map(|word| word.load(Relaxed).to_ne_bytes())
             .take_while(|byte| *byte != 0)
             .collect();
-        let waits_for = slot.waits_for.load(Relaxed) as u32;
         let alive = self.is_alive(announcer);
         Some(Process {
             announcer,
@@ -142,10 +141,16 @@ impl Registry {
             is_near: self.namespaces.are_near(slot.namespaces()),
             is_open: self.namespaces.may_open(slot.namespaces()),
             name: printable(&name),
-            waits_for: (waits_for != 0).then_some(waits_for),
+            waits_for: self.waits_for(index),
             descriptor: slot.descriptor.load(Acquire),
             device: slot.device.load(Relaxed) as u8,
         })
+    }
+
+    /// The PID of the process that a revocation of the process in a slot waits for.
+    pub fn waits_for(&self, index: u8) -> Option<u32> {
+        let waits_for = self.slot(index).waits_for.load(Relaxed) as u32;
+        (waits_for != 0).then_some(waits_for)
     }
 
     /// All processes that are or were here, by slot.

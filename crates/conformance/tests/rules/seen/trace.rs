@@ -12,7 +12,10 @@ use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, interfaces_up, is_long};
 use transom_conformance::programs::{Printed, Running, command, program};
-use transom_conformance::timeline::{Shown, read};
+use transom_conformance::timeline::{Shown, read, values};
+use transom_device::protection::Waiter;
+use transom_host::Options;
+use transom_net::faults::Faults;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::Tool;
@@ -380,6 +383,96 @@ fn away() {
 fn who_was_stopped_for_long_shows_nothing_of_what_it_has_missed() {
     let path = path_of!("who_was_stopped_for_long_shows_nothing_of_what_it_has_missed");
     alone(path, Way::Namespace, away);
+}
+
+/// Known bytes over the wire, one packet of which is lost, requests that wait, and a revocation that does.
+fn counted() {
+    interfaces_up();
+    let faults: Faults = "drop,op=write,nth=1".parse().expect("a fault");
+    let faults = Some(&*Box::leak(Box::new(faults)));
+    let options = Options { faults, wire_only: true, ..Options::default() };
+    take_turn(Link::Wire);
+    let adapter = open_adapter(options);
+    let (a, b) = (End::of_device(adapter.clone()), End::new(options));
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    connect(qa, qb);
+    let it = MemoryPair::of(Pair { a, b, qa, qb }, 8192);
+    let (asks, deaf) = (it.pair.a.qp(IBV_QPT_RC), it.pair.b.qp(IBV_QPT_RC));
+    assert_eq!(modify(deaf, &usual_attr(asks), IBV_QPS_INIT), 0);
+    bring_up(asks, &ibv_qp_attr { timeout: 0, ..usual_attr(deaf) });
+
+    let scratch = Scratch::new("counted");
+    let [file, lines] = ["counted.pftrace", "counted.json"].map(|name| scratch.path().join(name));
+    let option = format!("--json={}", lines.display());
+    let pid = std::process::id().to_string();
+    let words = ["--output", file.to_str().expect("a path in UTF-8"), &option];
+    let mut tracing = start(&[&words[..], &["--pid", &pid, "--limit", "100M"]].concat());
+    let registry = Registry::open().expect("a registry");
+    let devices = registry.processes().into_iter().filter(|it| it.alive);
+    let devices: Vec<_> = devices.map(|it| Segment::of(&it).expect("its segment")).collect();
+    let is_on = |it: &Segment| it.header().wanted.turn(Tool::Events).is_on();
+    until("both devices to record", || devices.iter().all(is_on).then_some(()));
+    // All that happened before an access is told when that is.
+    let mut accesses = 0;
+    let mut write = |length| {
+        let done = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), length);
+        assert_eq!(done.status, IBV_WC_SUCCESS);
+        accesses += 1;
+        until("the timeline", || {
+            let lines = fs::read_to_string(&lines).unwrap_or_default();
+            let shown = lines.lines().filter(|line| line.contains("\"name\":\"WRITE\""));
+            let ended = shown.filter(|line| line.contains("\"requests\"")).count();
+            (ended == accesses).then_some(())
+        });
+    };
+    let lengths = [100, 5000, 8192, 1, 0];
+    lengths.into_iter().for_each(&mut write);
+    (0..3).for_each(|_| it.post_op(asks, IBV_WR_SEND, 0, 0, 8));
+    write(0);
+    assert_eq!(set_state(asks, IBV_QPS_ERR), 0);
+    for _ in 0..3 {
+        it.pair.a.expect(IBV_WC_WR_FLUSH_ERR);
+    }
+    // As if a revocation had waited for long already.
+    let process = adapter.device().process();
+    process.pause(u32::MAX, Some(process.announcer()));
+    write(0);
+    process.resumed();
+    write(0);
+    tracing.signal(libc::SIGINT);
+    tracing.success(LIMIT).unwrap();
+
+    let bytes = fs::read(file).expect("it is written");
+    // Each value is a rate since the one before.
+    let sent = values(&bytes, "sent");
+    let since = |pair: &[(u64, u64)]| {
+        let part = u128::from(pair[1].1) * u128::from(pair[1].0 - pair[0].0);
+        part.div_ceil(1_000_000_000) as u64
+    };
+    let sums: Vec<u64> = sent.iter().map(|all| all.windows(2).map(since).sum()).collect();
+    // The other device of this process has sent nothing.
+    let total: u32 = lengths.iter().sum();
+    assert_eq!(sums, [total.into(), 0], "{sent:?}");
+    let waiting = values(&bytes, "requests under way").swap_remove(0);
+    let waiting: Vec<_> = waiting.iter().map(|it| it.1).collect();
+    assert_eq!((waiting.iter().max(), waiting.last()), (Some(&3), Some(&0)), "{waiting:?}");
+
+    let all = read(&bytes);
+    let again = find(&all, "/events", "no answer in time, so it goes again");
+    assert_eq!(again.len(), 1, "{all:#?}");
+    let segments = find(&all, "/requests", "sent");
+    let of_first = |it: &&&Shown| it.arguments["bytes"] == "100";
+    assert_eq!(segments.iter().filter(of_first).count(), 2, "{segments:?}");
+    let waits = find(&all, "/revocations", &format!("waits for process {pid}"));
+    let [waits] = waits[..] else { panic!("{all:#?}") };
+    assert!(waits.end > Some(waits.begin), "{waits:?}");
+}
+
+/// Rules: SEE-44
+#[test]
+fn counters_repetitions_and_revocations_that_wait_are_on_the_timeline() {
+    let path = path_of!("counters_repetitions_and_revocations_that_wait_are_on_the_timeline");
+    alone(path, Way::Namespace, counted);
 }
 
 /// A program that writes without end, and a small limit.
