@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -263,6 +263,7 @@ fn read_by_others() {
     assert_eq!(value(&in_file, name), 1.0);
     promtool_takes(&metrics);
     answers_as_it_is_asked(address, &metrics);
+    a_real_prometheus_asks(address, scratch.path());
     collected(scratch.path());
     transom.signal(libc::SIGTERM);
     let printed = transom.success(Duration::from_secs(30)).expect("it ends well");
@@ -294,6 +295,80 @@ fn answers_as_it_is_asked(address: SocketAddr, plain: &str) {
     assert!(head.starts_with("HTTP/1.1 404 ") && body == "see /metrics\n", "{head}");
     let (head, _) = asked("POST /metrics HTTP/1.1");
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
+}
+
+/// A real Prometheus scrapes the address, which it does by OpenMetrics, and answers for it. It takes each expression of
+/// the dashboard.
+fn a_real_prometheus_asks(address: SocketAddr, directory: &Path) {
+    let Some(prometheus) = of_prometheus("prometheus") else { return };
+    let configuration = directory.join("prometheus.yml");
+    let scrapes = format!(
+        "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: [{{job_name: \
+         transom, static_configs: [{{targets: [\"{address}\"]}}]}}]\n"
+    );
+    fs::write(&configuration, scrapes).expect("a file");
+    let own_address: SocketAddr = "127.0.0.1:9090".parse().expect("an address");
+    let mut prometheus = Command::new(prometheus);
+    prometheus
+        .arg(format!("--config.file={}", configuration.display()))
+        .arg(format!("--storage.tsdb.path={}", directory.join("tsdb").display()))
+        .arg(format!("--web.listen-address={own_address}"))
+        .stderr(Stdio::null());
+    let _prometheus = Running::start(&mut prometheus);
+    let ask = |expression: &str| {
+        let letters = expression.bytes().map(|byte| format!("%{byte:02X}"));
+        let query = format!("/api/v1/query?query={}", letters.collect::<String>());
+        let (_, body) = answered(own_address, &format!("GET {query} HTTP/1.0\r\n\r\n"))?;
+        let answer: Value = serde_json::from_str(&body).ok()?;
+        Some(answer).filter(|it| it["status"] != "error" || it["errorType"] != "unavailable")
+    };
+    let value = |expression: &str| {
+        let answer = ask(expression)?;
+        let [sample] = &answer["data"]["result"].as_array()?[..] else { return None };
+        sample["value"][1].as_str()?.parse::<f64>().ok()
+    };
+    until("two scrapes", || value("count_over_time(up[1m])").filter(|count| *count >= 2.0));
+    assert_eq!(value("min_over_time(up{job=\"transom\"}[1m])"), Some(1.0));
+    let pid = std::process::id();
+    let sent = "operation=\"write\", direction=\"sent\", link=\"host\"";
+    for (expression, expected) in [
+        (format!("transom_messages_total{{pid=\"{pid}\", {sent}}}"), 1.0),
+        (format!("sum(transom_messages_total{{pid=\"{pid}\", direction=\"sent\"}})"), 1.0),
+        (format!("transom_message_bytes_total{{pid=\"{pid}\", {sent}}}"), 100.0),
+        ("node_infiniband_port_packets_transmitted_total{device=\"transom0\"}".to_owned(), 1.0),
+        (format!("transom_objects{{pid=\"{pid}\", kind=\"qp\"}}"), 2.0),
+    ] {
+        assert_eq!(value(&expression), Some(expected), "{expression}");
+    }
+    for panel in panels() {
+        for target in panel["targets"].as_array().expect("targets") {
+            let expression = target["expr"].as_str().expect("an expression");
+            let asked = expression.replace("$__rate_interval", "1m");
+            let answer = ask(&asked).expect("an answer");
+            assert_eq!(answer["status"], "success", "{expression}: {answer}");
+            assert_eq!(answer["data"]["resultType"], "vector", "{expression}: {answer}");
+        }
+    }
+}
+
+/// A program of Prometheus. In the long mode it must be there.
+fn of_prometheus(name: &str) -> Option<PathBuf> {
+    match installed(name, "prometheus") {
+        Ok(path) => Some(path),
+        Err(missing) => {
+            assert!(!is_long(), "{missing}");
+            println!("skipped: {missing}");
+            None
+        }
+    }
+}
+
+/// The panels of the dashboard.
+fn panels() -> Vec<Value> {
+    let text = fs::read_to_string(root().join("docs/grafana/transom.json")).expect("the dashboard");
+    let mut dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(dashboard["schemaVersion"].as_u64() >= Some(36));
+    serde_json::from_value(dashboard["panels"].take()).expect("panels")
 }
 
 /// The real node_exporter of Debian takes the file of this directory.
@@ -372,14 +447,12 @@ fn dashboard() {
         _ => vec![name.to_owned()],
     };
     let known: BTreeSet<_> = kinds.flat_map(names).collect();
-    let text = fs::read_to_string(root().join("docs/grafana/transom.json")).expect("the dashboard");
-    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
-    assert!(dashboard["schemaVersion"].as_u64() >= Some(36));
-    let panels = dashboard["panels"].as_array().expect("panels");
+    let panels = panels();
     let ids: BTreeSet<_> = panels.iter().map(|it| it["id"].as_u64().expect("an id")).collect();
     assert_eq!(ids.len(), panels.len());
-    for panel in panels {
-        assert!(panel["title"].is_string() && panel["type"].is_string(), "{panel}");
+    for panel in &panels {
+        assert!(panel["title"].is_string(), "{panel}");
+        is_known_to_grafana(panel);
         let place = &panel["gridPos"];
         assert!(["h", "w", "x", "y"].iter().all(|side| place[side].is_u64()), "{panel}");
         for target in panel["targets"].as_array().expect("targets") {
@@ -394,6 +467,46 @@ fn dashboard() {
             }
         }
     }
+}
+
+/// What a panel is made of is among what was looked up in Grafana's schema (@grafana/schema 13.2.3). There is no Grafana
+/// here that could be asked.
+fn is_known_to_grafana(panel: &Value) {
+    const UNITS: [&str; 6] = ["Bps", "pps", "ops", "short", "percentunit", "s"];
+    const OPTIONS: [(&str, &[&str]); 2] = [
+        ("timeseries", &["legend", "tooltip"]),
+        (
+            "heatmap",
+            &[
+                "calculate",
+                "cellGap",
+                "color",
+                "exemplars",
+                "filterValues",
+                "legend",
+                "rowsFrame",
+                "showValue",
+                "tooltip",
+                "yAxis",
+            ],
+        ),
+    ];
+    let kind = panel["type"].as_str().expect("a type");
+    let known = OPTIONS.iter().find(|(name, _)| *name == kind);
+    let (_, known) = known.unwrap_or_else(|| panic!("a panel of type {kind}"));
+    let options = panel["options"].as_object().expect("options");
+    assert!(options.keys().all(|key| known.contains(&key.as_str())), "{panel}");
+    let defaults = panel["fieldConfig"]["defaults"].as_object().expect("defaults");
+    assert!(
+        defaults.keys().all(|key| ["custom", "min", "unit"].contains(&key.as_str())),
+        "{panel}"
+    );
+    let unit = defaults.get("unit").and_then(Value::as_str);
+    assert!(unit.is_none_or(|unit| UNITS.contains(&unit)), "{panel}");
+    let targets = panel["targets"].as_array().expect("targets").iter();
+    let names: BTreeSet<_> =
+        targets.clone().map(|it| it["refId"].as_str().expect("text")).collect();
+    assert_eq!(names.len(), targets.count(), "{panel}");
 }
 
 /// Rules: SEE-10
@@ -470,10 +583,7 @@ fn metrics_tell_how_long_requests_took() {
 
 /// The real promtool has nothing to complain about. In the long mode it must be there.
 fn promtool_takes(metrics: &str) {
-    let promtool = match installed("promtool", "prometheus") {
-        Ok(promtool) => promtool,
-        Err(missing) => return assert!(!is_long(), "{missing}"),
-    };
+    let Some(promtool) = of_prometheus("promtool") else { return };
     let mut check = Command::new(promtool);
     check.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut check = check.spawn().expect("promtool");
