@@ -275,6 +275,11 @@ impl Running {
         Err(format!("{what}: {status}\n{complaints}"))
     }
 
+    /// Whether it has printed something that is not read yet, or its output has ended.
+    pub fn has_spoken(&self) -> bool {
+        has_output(&self.process)
+    }
+
     /// Reads and drops its unread lines.
     pub fn skip_lines(&mut self) -> Result<(), String> {
         while has_output(&self.process) {
