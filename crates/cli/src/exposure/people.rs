@@ -42,11 +42,20 @@ impl<'a> People<'a> {
 
     /// The worst, each with what would close it.
     pub(super) fn worst(&self, out: &mut Page<impl Write>, groups: &[Group<'_>]) -> io::Result<()> {
-        let worst = groups.iter().filter(|it| it.sums.unused() > 0).take(SHOWN);
-        for (index, group) in worst.enumerate() {
+        let bad: Vec<_> = groups.iter().filter(|it| it.sums.unused() > 0).collect();
+        for (index, group) in bad.iter().take(SHOWN).enumerate() {
             self.one(out, index + 1, group)?;
         }
-        Ok(())
+        match bad.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => {
+                let more = counted(more, "more call", "more calls");
+                out.text(format_args!(
+                    "{more} opened something for nothing: `--json` tells of all."
+                ))?;
+                writeln!(out.to)
+            }
+        }
     }
 
     fn one(&self, out: &mut Page<impl Write>, rank: usize, group: &Group<'_>) -> io::Result<()> {

@@ -230,6 +230,25 @@ static void crowd(void)
 	request(0, IBV_WR_RDMA_WRITE, at(64), 8, pair.remote_key);
 }
 
+/* Twelve calls, each with less than the one before. */
+static void sites(void)
+{
+	pair = pair_of(IBV_QPT_RC);
+	CHECK(ibv_reg_mr(pair.pd, memory, 3600, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 3300, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 3000, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 2700, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 2400, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 2100, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 1800, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 1500, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 1200, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 900, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 600, RIGHTS));
+	CHECK(ibv_reg_mr(pair.pd, memory, 300, RIGHTS));
+	usleep(20000);
+}
+
 /* A program is killed while its memory is open. */
 static void killed(void)
 {
@@ -287,7 +306,7 @@ int main(int arguments, char **words)
 		void (*run)(void);
 	} all[] = {{"regions", regions}, {"doors", doors},   {"moved", moved}, {"refused", refused}, {"large", large},
 		   {"windows", windows},
-		   {"many", many},	 {"crowd", crowd},   {"killed", killed}, {"forks", forks},
+		   {"many", many},	 {"crowd", crowd},   {"sites", sites},     {"killed", killed}, {"forks", forks},
 		   {"leaves", leaves},	 {"becomes", becomes}};
 
 	CHECK(arguments == 2);

@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 use transom_conformance::documents::root;
 use transom_conformance::exposed::Exposed;
-use transom_conformance::programs::{Printed, Running, command, unread};
+use transom_conformance::processes::is_long;
+use transom_conformance::programs::{Printed, Running, command, program, unread};
 use transom_exposure::cell::{CELL, copy_after};
 
 /// How long a program may take.
@@ -79,6 +80,32 @@ fn the_lines_tell_what_was_open_where_and_what_would_close_it() {
     assert!(report.contains("2 regions had rights for peers"), "{report}");
 }
 
+/// Of thirteen calls ten are named, the worst first.
+///
+/// Rule: EXP-11
+#[test]
+fn the_report_begins_with_the_ten_worst_calls() {
+    let (status, printed) = exposure(&[], &[binary(), "sites"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let report = printed.complaints;
+    let source = fs::read_to_string(root().join("crates/conformance/tests/c/exposed.c")).unwrap();
+    // The region of the pair is the largest, and is registered in another file.
+    let first = report.find("1. ").expect("the first");
+    let second = report.find("\n2. ").expect("the second");
+    assert!(report[first..second].contains("a region of 4 KiB"), "{report}");
+    let lengths = (2..=10).map(|rank| {
+        let (_, rest) = report.split_once(&format!("\n{rank}. ")).expect("it is ranked");
+        let (_, place) = rest.split_once("exposed.c:").expect("its place");
+        let digits = place.find(|letter: char| !letter.is_ascii_digit()).expect("an end");
+        let line = source.lines().nth(place[..digits].parse::<usize>().unwrap() - 1).unwrap();
+        line.split(", ").nth(2).and_then(|length| length.parse::<u32>().ok()).expect(line)
+    });
+    let expected: Vec<_> = (4..=12).rev().map(|times| times * 300).collect();
+    assert_eq!(lengths.collect::<Vec<_>>(), expected, "{report}");
+    assert!(!report.contains("\n11. "), "{report}");
+    assert!(report.contains("\n3 more calls opened something for nothing"), "{report}");
+}
+
 /// Both hear of what is opened and touched.
 ///
 /// Rules: EXP-03, EXP-10
@@ -116,6 +143,45 @@ fn the_page_draws_what_was_open_and_what_was_used() {
     }
     let (status, printed) = exposure(&["--html=/no/such/folder/page"], &[binary(), "regions"]);
     assert_eq!((status, &*printed.output), (Some(1), ""), "the program does not run");
+}
+
+/// How many bytes a picture of a page takes that a real browser has drawn, of one size.
+fn drawn(browser: &Path, page: &Path) -> u64 {
+    let picture = page.with_extension("png");
+    let mut browser = Command::new(browser);
+    browser.args(["--headless", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,900"]);
+    // Its own walls need rights that root in a container does not have, and the page is our own.
+    browser.arg("--no-sandbox").env("HOME", page.parent().expect("a folder"));
+    browser.arg(format!("--user-data-dir={}", page.with_extension("profile").display()));
+    browser.arg(format!("--screenshot={}", picture.display()));
+    browser.arg(format!("file://{}", page.display()));
+    let printed = Running::start(&mut browser).success(LIMIT);
+    let printed = printed.unwrap_or_else(|problem| panic!("{problem}"));
+    let length = fs::metadata(&picture).map(|it| it.len());
+    length.unwrap_or_else(|error| panic!("{error}: {printed:?}"))
+}
+
+/// A picture of one colour takes next to nothing, and one with a drawing more than one without.
+///
+/// Rule: EXP-12
+#[test]
+fn a_real_browser_draws_the_page() {
+    if !is_long() {
+        return println!("skipped: not a long run");
+    }
+    let browser = program("chromium", "chromium");
+    let [page, plain, blank] =
+        ["drawn.html", "plain.html", "blank.html"].map(|name| PROGRAM.scratch().join(name));
+    let html = format!("--html={}", page.display());
+    let (status, printed) = exposure(&[&html], &[binary(), "regions"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let text = fs::read_to_string(&page).unwrap();
+    let (before, rest) = text.split_once("<svg ").expect("a drawing");
+    let (_, after) = rest.split_once("</svg>").expect("its end");
+    fs::write(&plain, format!("{before}{after}")).unwrap();
+    fs::write(&blank, "<!doctype html>").unwrap();
+    let [page, plain, blank] = [page, plain, blank].map(|page| drawn(&browser, &page));
+    assert!(page > plain + 2000 && plain > 2 * blank, "{page}, {plain}, {blank}");
 }
 
 /// Rule: EXP-09
