@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -193,7 +194,13 @@ fn records_that_were_written_over_unread_are_counted() {
 /// What the other processes do; on its own it does nothing.
 #[test]
 fn role() {
-    play(&[("lives", lives), ("exits", exits), ("leaves", leaves), ("is_deaf", is_deaf)]);
+    play(&[
+        ("lives", lives),
+        ("exits", exits),
+        ("leaves", leaves),
+        ("becomes", becomes),
+        ("is_deaf", is_deaf),
+    ]);
 }
 
 /// Connects, and says when somebody watches it.
@@ -287,10 +294,17 @@ fn leaves(channel: &mut Channel) {
     unsafe { libc::_exit(0) }
 }
 
-fn left() {
+/// Becomes another program, which lives on.
+fn becomes(channel: &mut Channel) {
+    let _end = connected(channel);
+    let [] = channel.hear();
+    panic!("{}", Command::new("sleep").arg("infinity").exec());
+}
+
+fn left(how: &str) {
     let end_here = open();
     let qp = end_here.qp(IBV_QPT_RC);
-    let mut peer = Child::start(path_of!("leaves"));
+    let mut peer = Child::start(how);
     meet(&mut peer.channel, qp);
     let [] = peer.hear();
     let directory = Scratch::new("left");
@@ -309,7 +323,14 @@ fn left() {
 #[test]
 fn a_process_that_calls_exit_without_its_library_leaves_a_file() {
     let path = path_of!("a_process_that_calls_exit_without_its_library_leaves_a_file");
-    alone(path, Way::Namespace, left);
+    alone(path, Way::Namespace, || left(path_of!("leaves")));
+}
+
+/// Rules: SEE-65
+#[test]
+fn a_process_that_becomes_another_program_leaves_a_file() {
+    let path = path_of!("a_process_that_becomes_another_program_leaves_a_file");
+    alone(path, Way::Namespace, || left(path_of!("becomes")));
 }
 
 /// Is connected, and then hears of nothing.

@@ -68,7 +68,7 @@ fn ucx_sends_over_two_rails() {
     alone(path_of!("ucx_sends_over_two_rails"), Way::Namespace, rails_of_ucx);
 }
 
-/// By rdma_cm, over the second of two devices.
+/// By rdma_cm, over the second of two devices, and then over both at once.
 fn pingpong_of_libfabric() {
     interfaces_up();
     second_interface_up();
@@ -89,14 +89,34 @@ fn pingpong_of_libfabric() {
             end.success(LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
         }
     }
-    let told = installed.says(&ON_INTERFACES, "rdma -j statistic");
-    let sent = statistics(&told).into_values().map(|it| it["sent_pkts"].as_u64());
-    let sent: Vec<_> = sent.map(|sent| sent.expect("a number")).collect();
-    assert!(matches!(sent[..], [first, second] if first < 100 && second > 1000), "{told}");
+    let sent = || {
+        let told = installed.says(&ON_INTERFACES, "rdma -j statistic");
+        let sent = statistics(&told).into_values().map(|it| it["sent_pkts"].as_u64());
+        let sent: Vec<_> = sent.map(|sent| sent.expect("a number")).collect();
+        <[u64; 2]>::try_from(sent).expect(&told)
+    };
+    let before = sent();
+    assert!(before[0] < 100 && before[1] > 1000, "{before:?}");
+    let run = |device, tail: &[&str]| {
+        let line = ["fi_pingpong", "-p", "verbs", "-e", "msg", "-d", device, "-I", "50"];
+        Running::start(&mut installed.run(&ON_INTERFACES, &[&line[..], tail].concat()))
+    };
+    let both = [("transom0", "7780", "10.9.0.1"), ("transom1", "7781", "10.10.0.1")];
+    let mut servers = both.map(|(device, port, _)| run(device, &["-B", port]));
+    for (server, (_, port, _)) in servers.iter_mut().zip(both) {
+        server.wait_until_it_listens(port.parse().expect("a number")).expect("it listens");
+    }
+    let clients = both.map(|(device, port, address)| run(device, &["-P", port, address]));
+    for end in clients.into_iter().chain(servers) {
+        end.success(LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
+    }
+    let after = sent();
+    assert!((0..2).all(|device| after[device] > before[device] + 500), "{before:?} {after:?}");
 }
 
 /// Rules: DEVS-09, DEVS-14
 #[test]
-fn libfabric_connects_over_the_second() {
-    alone(path_of!("libfabric_connects_over_the_second"), Way::Namespace, pingpong_of_libfabric);
+fn libfabric_connects_over_the_second_and_over_both() {
+    let path = path_of!("libfabric_connects_over_the_second_and_over_both");
+    alone(path, Way::Namespace, pingpong_of_libfabric);
 }
