@@ -327,6 +327,7 @@ fn a_real_prometheus_asks(address: SocketAddr, directory: &Path) {
         let [sample] = &answer["data"]["result"].as_array()?[..] else { return None };
         sample["value"][1].as_str()?.parse::<f64>().ok()
     };
+    // It looks for whom to scrape only five seconds after its start.
     until("two scrapes", || value("count_over_time(up[1m])").filter(|count| *count >= 2.0));
     assert_eq!(value("min_over_time(up{job=\"transom\"}[1m])"), Some(1.0));
     let pid = std::process::id();
@@ -393,6 +394,8 @@ fn collected(directory: &Path) {
 /// Rules: SEE-09
 #[test]
 fn prometheus_takes_what_it_is_told() {
+    // Nobody reads what is said in a namespace.
+    of_prometheus("prometheus");
     alone(path_of!("prometheus_takes_what_it_is_told"), Way::Namespace, read_by_others);
 }
 
