@@ -163,11 +163,12 @@ impl Wire {
                 }
             };
             // A packet that only continues the message is accepted as the one before was.
-            let last = group.last().filter(|_| group.len() < TOGETHER);
-            if let Some(packet) = last.and_then(|last| last.continued(before, datagram)) {
+            let last = group.last().copied().filter(|_| group.len() < TOGETHER);
+            let goes_on = last.and_then(|last| Some((last, last.continued(before, datagram)?)));
+            if let Some((last, payload)) = goes_on {
                 receiver.hear(&came, identification, datagram, None);
                 before = datagram;
-                group.push(packet);
+                group.push(Packet { psn: last.psn.plus(1), payload, ..last });
                 continue;
             }
             let Ok(packet) = Packet::parse(datagram) else {

@@ -43,12 +43,13 @@ impl<'a> Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// The packet in `bytes` if it continues the message of this one, which was read from `before`: all headers are the
-    /// same, but for the next PSN. Most packets of a long message do, so they need not be read one by one.
+    /// The payload of the packet in `bytes` if it continues the message of this one, which was read from `before`: all
+    /// headers are the same, but for the next PSN. Most packets of a long message do, so they need not be read one by
+    /// one.
     ///
     /// `None` says that [`Packet::parse`] has to read it.
     #[inline]
-    pub fn continued<'b>(&self, before: &[u8], bytes: &'b [u8]) -> Option<Packet<'b>> {
+    pub fn continued<'b>(&self, before: &[u8], bytes: &'b [u8]) -> Option<&'b [u8]> {
         use Operation::{ReadResponseMiddle, SendMiddle, WriteMiddle};
         // These have no header of their own.
         if !matches!(self.operation, SendMiddle | WriteMiddle | ReadResponseMiddle) {
@@ -56,14 +57,12 @@ impl Packet<'_> {
         }
         let headers = self.header_length();
         let (was, is) = (before.first_chunk::<BTH_BYTES>()?, bytes.first_chunk::<BTH_BYTES>()?);
-        let psn = self.psn.plus(1);
-        let [_, number @ ..] = psn.value().to_be_bytes();
+        let [_, number @ ..] = self.psn.plus(1).value().to_be_bytes();
         let goes_on = bytes.len() == before.len()
             && is[..PSN_AT] == was[..PSN_AT]
             && is[PSN_AT..] == number
             && bytes.get(BTH_BYTES..headers) == before.get(BTH_BYTES..headers);
-        let payload = bytes.get(headers..headers + self.payload.len()).filter(|_| goes_on)?;
-        Some(Packet { psn, payload, ..self.headers() })
+        bytes.get(headers..headers + self.payload.len()).filter(|_| goes_on)
     }
 }
 

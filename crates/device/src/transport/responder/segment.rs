@@ -28,26 +28,25 @@ impl Message {
 }
 
 /// The position of a packet in its message.
+#[derive(Clone, Copy)]
 struct Part {
     begins: bool,
     ends: bool,
     write: bool,
-    /// The range, in the first packet of a WRITE.
-    reth: Option<Reth>,
 }
 
 impl Part {
     /// `None` for packets of other messages than SEND and WRITE.
     fn of(operation: &Operation) -> Option<Self> {
-        let (begins, ends, write, reth) = match *operation {
-            Operation::SendFirst => (true, false, false, None),
-            Operation::SendMiddle => (false, false, false, None),
-            Operation::SendLast(_) => (false, true, false, None),
-            Operation::SendOnly(_) => (true, true, false, None),
-            Operation::WriteFirst(reth) => (true, false, true, Some(reth)),
-            Operation::WriteMiddle => (false, false, true, None),
-            Operation::WriteLast { .. } => (false, true, true, None),
-            Operation::WriteOnly { reth, .. } => (true, true, true, Some(reth)),
+        let (begins, ends, write) = match operation {
+            Operation::SendFirst => (true, false, false),
+            Operation::SendMiddle => (false, false, false),
+            Operation::SendLast(_) => (false, true, false),
+            Operation::SendOnly(_) => (true, true, false),
+            Operation::WriteFirst(_) => (true, false, true),
+            Operation::WriteMiddle => (false, false, true),
+            Operation::WriteLast { .. } => (false, true, true),
+            Operation::WriteOnly { .. } => (true, true, true),
             Operation::ReadRequest(_)
             | Operation::CompareSwap { .. }
             | Operation::FetchAdd { .. }
@@ -62,7 +61,7 @@ impl Part {
             | Operation::Reserved(_)
             | Operation::Congestion => return None,
         };
-        Some(Self { begins, ends, write, reth })
+        Some(Self { begins, ends, write })
     }
 }
 
@@ -76,40 +75,51 @@ pub(super) fn carries_data(operation: &Operation) -> bool {
     Part::of(operation).is_some()
 }
 
-/// The message with the packet, if it may follow (rules OP-30, PK-09, PK-10).
-fn follow(
-    under_way: Option<Message>,
-    packet: &Packet<'_>,
-    mtu: u64,
-) -> Result<(Message, bool), Reason> {
-    let part = Part::of(&packet.operation).ok_or(Reason::PacketOrder)?;
-    let before = match under_way {
-        None if part.begins => Message { write: part.reth, transport: packet.transport, length: 0 },
-        Some(message)
-            if !part.begins
-                && message.write.is_some() == part.write
-                && message.transport == packet.transport =>
-        {
-            message
+impl Message {
+    /// The message that the packet belongs to, without the packet: the one under way, or a new one.
+    fn of(packet: &Packet<'_>, under_way: Option<Self>) -> Result<Self, Reason> {
+        match under_way {
+            Some(message) => Ok(message),
+            None if begins(&packet.operation) => {
+                let write = match packet.operation {
+                    Operation::WriteFirst(reth) | Operation::WriteOnly { reth, .. } => Some(reth),
+                    _ => None,
+                };
+                Ok(Self { write, transport: packet.transport, length: 0 })
+            }
+            None => Err(Reason::PacketOrder),
         }
-        _ => return Err(Reason::PacketOrder),
-    };
-    let bytes = packet.payload.len() as u64;
-    let fits = match (part.begins, part.ends) {
-        (true, true) => bytes <= mtu,
-        (false, true) => (1..=mtu).contains(&bytes),
-        (_, false) => bytes == mtu,
-    };
-    let length = before.length + bytes;
-    let right = match before.total() {
-        Some(total) if part.ends => length == total,
-        Some(total) => length < total,
-        None => length <= MAX_MESSAGE,
-    };
-    if fits && right {
-        Ok((Message { length, ..before }, part.ends))
-    } else {
-        Err(Reason::PacketLength)
+    }
+
+    /// Adds the packet, if it may follow (rules OP-30, PK-09, PK-10). Says whether the message ends with it.
+    ///
+    /// It changes one number. A message that is copied for each packet costs more than all the rest.
+    #[inline]
+    fn follow(&mut self, packet: &Packet<'_>, mtu: u64) -> Result<bool, Reason> {
+        let part = Part::of(&packet.operation).ok_or(Reason::PacketOrder)?;
+        let in_order = part.begins == (self.length == 0)
+            && part.write == self.write.is_some()
+            && packet.transport == self.transport;
+        if !in_order {
+            return Err(Reason::PacketOrder);
+        }
+        let bytes = packet.payload.len() as u64;
+        let fits = match (part.begins, part.ends) {
+            (true, true) => bytes <= mtu,
+            (false, true) => (1..=mtu).contains(&bytes),
+            (_, false) => bytes == mtu,
+        };
+        let length = self.length + bytes;
+        let right = match self.total() {
+            Some(total) if part.ends => length == total,
+            Some(total) => length < total,
+            None => length <= MAX_MESSAGE,
+        };
+        if !fits || !right {
+            return Err(Reason::PacketLength);
+        }
+        self.length = length;
+        Ok(part.ends)
     }
 }
 
@@ -141,36 +151,31 @@ impl Segment {
         admits: impl Fn(&Packet<'_>) -> bool,
     ) -> Result<Self, Reason> {
         let first = packets.first().ok_or(Reason::PacketOrder)?;
-        let (message, ends) = follow(under_way, first, mtu)?;
-        let mut segment = Self {
-            message,
-            offset: message.length - first.payload.len() as u64,
-            ends,
-            packets: 1,
-            body: body(&message, &first.operation),
-            solicited: first.solicited,
-            asked: first.ack_request,
-        };
+        let mut message = Message::of(first, under_way)?;
+        let offset = message.length;
+        let mut ends = message.follow(first, mtu)?;
+        let (mut last, mut count, mut asked) = (first, 1, first.ack_request);
         for packet in packets.iter().take(MAX_PACKETS).skip(1) {
             // A message that takes a receive only at its end is judged alone there: if there is none, the part before
             // it has been written (rule RA-12).
             let alone = matches!(packet.operation, Operation::WriteLast { immediate: Some(_) });
-            let next = packet.psn == first.psn.plus(segment.packets);
-            if segment.ends || alone || !next || !admits(packet) {
+            let next = packet.psn == first.psn.plus(count);
+            if ends || alone || !next || !admits(packet) {
                 break;
             }
-            let Ok((message, ends)) = follow(Some(segment.message), packet, mtu) else { break };
-            segment = Self {
-                message,
-                ends,
-                packets: segment.packets + 1,
-                body: body(&message, &packet.operation),
-                solicited: packet.solicited,
-                asked: segment.asked || packet.ack_request,
-                ..segment
-            };
+            let Ok(ends_here) = message.follow(packet, mtu) else { break };
+            (last, count, ends) = (packet, count + 1, ends_here);
+            asked |= packet.ack_request;
         }
-        Ok(segment)
+        Ok(Self {
+            body: body(&message, &last.operation),
+            solicited: last.solicited,
+            packets: count,
+            message,
+            offset,
+            ends,
+            asked,
+        })
     }
 
     /// Bytes.
