@@ -3,7 +3,7 @@
 use super::extent::Extent;
 use super::perftest::Perftest;
 use super::setup::Mtu;
-use super::tasks::Task;
+use super::tasks::{Echo, Stream, Task};
 use super::teams::{Pair, Who};
 use super::ucx::Ucx;
 
@@ -144,7 +144,12 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         Row::new(name, MegabytesPerSecond(size))
             .by_wire(mtu, ours, WriteStream { size, queue_pairs: 1 })
             .by("TCP", Pair::Wire(mtu), TcpStream { size })
-            .by("bare datagrams", Pair::Wire(mtu), UdpStream { size, mtu })
+            .by("bare datagrams", Pair::Wire(mtu), UdpStream(Stream { size, mtu, copied: false }))
+            .by(
+                "copied and checked",
+                Pair::Wire(mtu),
+                UdpStream(Stream { size, mtu, copied: true }),
+            )
             .target("shared", &["bare datagrams"], AtLeast(shared))
             .target("private", &["bare datagrams"], AtLeast(private))
     };
@@ -247,8 +252,9 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         wire("WRITEs of 1 MiB over the wire, MTU 9000", Mtu::Jumbo, MIB, [0.7, 0.5]),
         Row::new("WRITE of 8 bytes over the wire, one way", Nanoseconds)
             .by_wire(Mtu::Usual, ours, WriteAndBack { size: 8 })
-            .by("UDP, connected", Pair::Wire(Mtu::Usual), UdpAndBack { peer: true })
-            .by("UDP, not connected", Pair::Wire(Mtu::Usual), UdpAndBack { peer: false })
+            .by("UDP, connected", Pair::Wire(Mtu::Usual), UdpAndBack(Echo::Connected))
+            .by("UDP, not connected", Pair::Wire(Mtu::Usual), UdpAndBack(Echo::Unconnected))
+            .by("UDP, told all", Pair::Wire(Mtu::Usual), UdpAndBack(Echo::Told))
             .target("shared", &["UDP, not connected"], AtMost(1.4)),
         lists("WRITEs of 8 bytes over the wire, lists of 16, 1 queue pair", 1),
         lists("WRITEs of 8 bytes over the wire, lists of 16, 16 queue pairs", 16),

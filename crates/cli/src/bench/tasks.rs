@@ -1,6 +1,7 @@
 //! The workloads of two measuring processes. Each is one function, for both ends.
 
 mod allocations;
+mod ancillary;
 mod messages;
 mod one_sided;
 mod sockets;
@@ -12,8 +13,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::process::Process;
-use super::setup::Mtu;
 use crate::failure::Result;
+
+pub(super) use sockets::{Echo, Stream};
 
 /// A task for both ends, and how often to do it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -66,10 +68,10 @@ pub(super) enum Task {
     /// This many bytes one after the other over one TCP connection.
     TcpStream { size: usize },
     /// Datagrams to and fro. Both ends poll. One datagram is as long as a WRITE of 8 bytes, and one with it is as long
-    /// as an acknowledgement. One way. The sockets are connected (`peer`), or are like those that RoCEv2 needs.
-    UdpAndBack { peer: bool },
-    /// The datagrams of WRITEs of this many bytes, one after the other, without content.
-    UdpStream { size: usize, mtu: Mtu },
+    /// as an acknowledgement. One way.
+    UdpAndBack(Echo),
+    /// The datagrams of WRITEs, one after the other.
+    UdpStream(Stream),
     /// Lists of 16 datagrams as long as a WRITE of 8 bytes, each list in one call. Each datagram counts.
     UdpLists,
 }
@@ -102,8 +104,8 @@ impl Task {
             Self::EventFd => system::eventfd(process, count),
             Self::TcpAndBack { size } => sockets::tcp_and_back(process, size, count),
             Self::TcpStream { size } => sockets::tcp_stream(process, size, count),
-            Self::UdpAndBack { peer } => sockets::udp_and_back(process, peer, count),
-            Self::UdpStream { size, mtu } => sockets::udp_stream(process, size, mtu, count),
+            Self::UdpAndBack(echo) => sockets::udp_and_back(process, echo, count),
+            Self::UdpStream(stream) => sockets::udp_stream(process, stream, count),
             Self::UdpLists => sockets::udp_lists(process, count),
         }
     }

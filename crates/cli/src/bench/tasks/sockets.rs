@@ -1,10 +1,15 @@
 //! The kernel's own protocols between the same two processes.
 
+use std::hint::black_box;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::slice::ChunksMut;
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
+use super::ancillary::{self, Ancillary};
 use super::{LIST, time};
 use crate::bench::end::{TIMEOUT, spin};
 use crate::bench::process::Process;
@@ -16,8 +21,10 @@ use crate::failure::{Failure, Result};
 const WRITE: usize = 12 + 16 + 8 + 4;
 /// The UDP payload of its acknowledgement: BTH, AETH and the ICRC.
 const ACKNOWLEDGEMENT: usize = 12 + 4 + 4;
+/// The bytes of the ICRC.
+const ICRC: usize = 4;
 /// The bytes around the payload of a packet in the middle of a WRITE: BTH and ICRC.
-const AROUND: usize = 12 + 4;
+const AROUND: usize = 12 + ICRC;
 /// The RETH, which the first packet has too.
 const RETH: usize = 16;
 /// The most payload that one call takes: a burst of the device.
@@ -56,16 +63,33 @@ pub(super) fn tcp_stream(process: &mut Process, size: usize, count: usize) -> Re
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// Datagrams to and fro. Without a `peer` they travel as RoCEv2 packets do: the source port is not the port that they
-/// arrive at, and one socket serves any number of machines.
-pub(super) fn udp_and_back(process: &mut Process, peer: bool, count: usize) -> Result<f64> {
-    let inbound = UdpSocket::bind(here(process)).map_err(trouble)?;
+/// The sockets of an echo.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::bench) enum Echo {
+    /// One, connected to the other end's.
+    Connected,
+    /// As RoCEv2 packets travel: the source port is not the port that they arrive at, and one socket serves any number
+    /// of machines.
+    Unconnected,
+    /// These, and each packet's addresses, traffic class and hop limit are said to the kernel, and asked of it. RoCEv2
+    /// needs them for GIDs and check values.
+    Told,
+}
+
+/// Datagrams to and fro.
+pub(super) fn udp_and_back(process: &mut Process, echo: Echo, count: usize) -> Result<f64> {
+    let peer = echo == Echo::Connected;
+    let inbound = match echo {
+        Echo::Told => ancillary::inbound()?,
+        Echo::Connected | Echo::Unconnected => UdpSocket::bind(here(process)).map_err(trouble)?,
+    };
     let there = exchange(process, &inbound)?;
     let outbound = if peer { inbound.try_clone() } else { UdpSocket::bind(here(process)) };
     let outbound = outbound.map_err(trouble)?;
     if peer {
         inbound.connect(there).map_err(trouble)?;
     }
+    let way = Ancillary::new(here(process).0, there);
     // The kernel splits a send into two datagrams, and joins datagrams that arrive together.
     set(&outbound, libc::SOL_UDP, libc::UDP_SEGMENT, WRITE as libc::c_int)?;
     set(&inbound, libc::SOL_UDP, libc::UDP_GRO, 1)?;
@@ -73,7 +97,11 @@ pub(super) fn udp_and_back(process: &mut Process, peer: bool, count: usize) -> R
     process.meet()?;
     let (sent, mut received) = ([0xA5; WRITE + ACKNOWLEDGEMENT], [0; WRITE + ACKNOWLEDGEMENT]);
     let send = || {
-        let sent = if peer { outbound.send(&sent) } else { outbound.send_to(&sent, there) };
+        let sent = match echo {
+            Echo::Connected => outbound.send(&sent),
+            Echo::Unconnected => outbound.send_to(&sent, there),
+            Echo::Told => way.send(&outbound, &sent),
+        };
         sent.map(drop).map_err(trouble)
     };
     let is_near = process.is_near();
@@ -81,9 +109,10 @@ pub(super) fn udp_and_back(process: &mut Process, peer: bool, count: usize) -> R
         if is_near {
             send()?;
         }
-        receive(&mut received, |room| match peer {
-            true => inbound.recv(room),
-            false => inbound.recv_from(room).map(|(length, _)| length),
+        receive(&mut received, |room| match echo {
+            Echo::Connected => inbound.recv(room),
+            Echo::Unconnected => inbound.recv_from(room).map(|(length, _)| length),
+            Echo::Told => ancillary::receive(&inbound, room),
         })?;
         if is_near { Ok(()) } else { send() }
     })?;
@@ -93,14 +122,20 @@ pub(super) fn udp_and_back(process: &mut Process, peer: bool, count: usize) -> R
 /// The most answers that are awaited.
 const WINDOW: usize = 4;
 
-/// The datagrams of WRITEs of `size` bytes, in as many calls as the device makes: two datagrams, the first of which is
-/// the longest, and then as many as one call takes. Each is answered. Nobody reads their content.
-pub(super) fn udp_stream(
-    process: &mut Process,
-    size: usize,
-    mtu: Mtu,
-    count: usize,
-) -> Result<f64> {
+/// The datagrams of WRITEs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::bench) struct Stream {
+    /// The bytes of a WRITE.
+    pub(in crate::bench) size: usize,
+    pub(in crate::bench) mtu: Mtu,
+    /// Both ends copy the data and compute the CRC of each datagram, as RoCEv2 wants it. Otherwise nobody reads it.
+    pub(in crate::bench) copied: bool,
+}
+
+/// The datagrams of WRITEs, in as many calls as the device makes: two datagrams, the first of which is the longest, and
+/// then as many as one call takes. Each is answered.
+pub(super) fn udp_stream(process: &mut Process, stream: Stream, count: usize) -> Result<f64> {
+    let Stream { size, mtu, copied } = stream;
     let (_, payload) = mtu.path();
     let middle = payload + AROUND;
     let long = middle + RETH;
@@ -122,33 +157,57 @@ pub(super) fn udp_stream(
     process.meet()?;
     if !process.is_near() {
         let mut room = vec![0; 1 << 16];
-        let mut take = |mut length: usize| -> Result {
+        let mut memory = vec![0; size];
+        let mut take = |places: &mut ChunksMut<'_, u8>, mut length: usize| -> Result {
             while length > 0 {
-                length -= inbound.recv(&mut room).map_err(trouble)?;
+                let received = inbound.recv(&mut room).map_err(trouble)?;
+                if copied {
+                    for datagram in room[..received].chunks_exact(middle) {
+                        black_box(check(datagram));
+                        let Some(place) = places.next() else { break };
+                        place.copy_from_slice(&datagram[AROUND - ICRC..][..payload]);
+                    }
+                }
+                length -= received;
             }
             Ok(())
         };
         for _ in 0..count {
-            take(long + middle)?;
+            let mut places = memory.chunks_mut(payload);
+            take(&mut places, long + middle)?;
             for at in (0..rest).step_by(at_once) {
-                take(at_once.min(rest - at))?;
+                take(&mut places, at_once.min(rest - at))?;
                 goes_on.send(&[0; ACKNOWLEDGEMENT]).map_err(trouble)?;
             }
         }
         return Ok(0.0);
     }
     inbound.set_nonblocking(true).map_err(trouble)?;
-    let bytes = vec![0xA5; long + middle + rest];
+    let mut bytes = vec![0xA5; long + middle + rest];
+    let memory = vec![0xA5; size];
     let (mut awaited, mut answer) = (0, [0; ACKNOWLEDGEMENT]);
     let start = Instant::now();
     for _ in 0..count {
-        let (first, rest) = bytes.split_at(long + middle);
+        let mut data = memory.chunks(payload);
+        let (first, rest) = bytes.split_at_mut(long + middle);
+        let mut make = |bytes: &mut [u8]| {
+            if !copied {
+                return;
+            }
+            for (datagram, data) in bytes.chunks_exact_mut(middle).zip(&mut data) {
+                datagram[AROUND - ICRC..][..payload].copy_from_slice(data);
+                let icrc = check(datagram);
+                datagram[middle - ICRC..].copy_from_slice(&icrc.to_le_bytes());
+            }
+        };
+        make(first);
         begins.send(first).map_err(trouble)?;
-        for part in rest.chunks(at_once) {
+        for part in rest.chunks_mut(at_once) {
             if awaited == WINDOW {
                 receive(&mut answer, |room| inbound.recv(room))?;
                 awaited -= 1;
             }
+            make(part);
             goes_on.send(part).map_err(trouble)?;
             awaited += 1;
         }
@@ -158,6 +217,11 @@ pub(super) fn udp_stream(
         awaited -= 1;
     }
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
+}
+
+/// The CRC of a datagram but for its last bytes, which hold it.
+fn check(datagram: &[u8]) -> u32 {
+    crc32fast::hash(&datagram[..datagram.len() - ICRC])
 }
 
 /// The most lists that are not answered yet.
@@ -282,7 +346,12 @@ fn some(done: io::Result<usize>) -> Result<Option<usize>> {
 }
 
 /// Sets an option of a socket.
-fn set(socket: &UdpSocket, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> Result {
+pub(super) fn set(
+    socket: &UdpSocket,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> Result {
     let length = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the socket is open, and the kernel reads the value, which has that length.
     let done = unsafe {
@@ -292,6 +361,6 @@ fn set(socket: &UdpSocket, level: libc::c_int, option: libc::c_int, value: libc:
     if done == 0 { Ok(()) } else { Err(trouble(io::Error::last_os_error())) }
 }
 
-fn trouble(error: io::Error) -> Failure {
+pub(super) fn trouble(error: io::Error) -> Failure {
     Failure::new(format!("a socket: {error}"))
 }
