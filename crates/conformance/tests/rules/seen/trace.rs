@@ -395,7 +395,8 @@ fn counted() {
     let adapter = open_adapter(options);
     let (a, b) = (End::of_device(adapter.clone()), End::new(options));
     let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    connect(qa, qb);
+    // Half a second: on a busy machine an answer may be late, and it is to go again once.
+    connect_with(qa, qb, |attr| attr.timeout = 17);
     let it = MemoryPair::of(Pair { a, b, qa, qb }, 8192);
     let (asks, deaf) = (it.pair.a.qp(IBV_QPT_RC), it.pair.b.qp(IBV_QPT_RC));
     assert_eq!(modify(deaf, &usual_attr(asks), IBV_QPS_INIT), 0);
