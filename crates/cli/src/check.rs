@@ -54,7 +54,7 @@ use symbols::Symbols;
 const UNOPENED: &str = "no process opened a device, so nothing was checked. Does the program find a \
                         device? `transom run -- ibv_devices` lists it. Was a test skipped?";
 
-/// The width of a finding in a file, in columns.
+/// The most columns of a report, in a file or on a terminal.
 const COLUMNS: usize = 80;
 
 const EXAMPLES: &str = "\
@@ -266,7 +266,8 @@ pub(crate) fn texts(directory: &Directory, choice: &Choice) -> Result<Vec<Text>>
         return Ok(Vec::new());
     }
     let found = Findings::of(files, choice, &mut Symbols::default());
-    let (mut people, columns) = (Reporter::new(), layout::columns(io::stderr()));
+    let columns = COLUMNS.min(layout::columns(io::stderr()));
+    let mut people = Reporter::new();
     let mut text = |found: &Found| {
         let mut page = Page::new(Vec::new(), columns);
         let _ = people.finding(&mut page, found);
@@ -346,7 +347,7 @@ impl<'a> Reports<'a> {
         }
         // If standard error cannot be written, there is no other place to report it.
         if self.args.json.leaves_a_report() && found.gravity == Gravity::Finding {
-            let _ = self.people.finding(&mut layout::stderr(), found);
+            let _ = self.people.finding(&mut layout::stderr_within(COLUMNS), found);
         }
         if github::is_here() {
             let annotation = github::annotation(found, &github::workspace());
@@ -366,7 +367,7 @@ impl<'a> Reports<'a> {
             out.write_on(|out| json::print_summary(out, &findings));
         }
         if self.args.json.leaves_a_report() {
-            let mut out = layout::stderr();
+            let mut out = layout::stderr_within(COLUMNS);
             let _ = self.people.notes(&mut out, &findings, well);
             for (process, says) in &findings.stopped {
                 let _ = out.text(format_args!("transom check: {}", people::stopped(process, says)));

@@ -38,10 +38,18 @@ pub(crate) fn stderr() -> Page<anstream::Stderr> {
     Page { columns: columns(io::stderr()), to: anstream::stderr() }
 }
 
-/// Standard error, likewise. It gets the page in one piece, so that those of two programs do not mix.
+/// Standard error, likewise, in lines of at most so many columns.
+pub(crate) fn stderr_within(most: usize) -> Page<anstream::Stderr> {
+    let Page { to, columns } = stderr();
+    Page { to, columns: columns.min(most) }
+}
+
+/// Standard error, likewise, in lines of at most 80 columns. It gets the page in one piece, so that those of two programs
+/// do not mix.
 pub(crate) fn stderr_at_once() -> Page<AutoStream<Vec<u8>>> {
     let colours = AutoStream::choice(&io::stderr());
-    Page { columns: columns(io::stderr()), to: AutoStream::new(Vec::new(), colours) }
+    let columns = USUAL.min(columns(io::stderr()));
+    Page { columns, to: AutoStream::new(Vec::new(), colours) }
 }
 
 impl Page<AutoStream<Vec<u8>>> {

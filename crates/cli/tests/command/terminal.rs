@@ -167,6 +167,46 @@ fn colours_are_for_terminals_and_never_where_nobody_wants_them() {
     }
 }
 
+/// Writes what a process with a finding and a note would write.
+const MISTAKEN: &str = "printf 'process %d /opt/some/where/a_server_of_a_long_name\\nopened\\n\
+    finding 1 work-lost Queue pair 0x12 of a program with a name that takes room is destroyed while 3 requests, and more \
+    of them than that, are under way.\\nsite 7 destroyed here, and said in more words than there is room for in a line of \
+    80 columns on a terminal\\nframe 1a40 /opt/libserver_of_a_long_name.so.2\\nend\\n\
+    finding 2 queue-full The send queue of queue pair 0x12 was full, and that takes more than 80 columns to say in one \
+    sentence.\\nsite 7 made here\\nframe 1a80 /opt/libserver_of_a_long_name.so.2\\nend\\n' $$ >$TRANSOM_CHECK/$$.a";
+
+#[test]
+fn a_report_of_mistakes_has_at_most_80_columns_on_any_terminal_and_colours() {
+    let check = || {
+        let mut command = transom(&["check", "--", "sh", "-c", MISTAKEN]);
+        command.env_remove("GITHUB_ACTIONS");
+        command
+    };
+    let widest = |text: &str| text.lines().map(columns_of).max().unwrap_or(0);
+    for columns in [60, 80, 120, 200] {
+        let text = on_a_terminal(&mut check(), columns);
+        let plain = anstream::adapter::strip_str(&text).to_string();
+        assert!(
+            plain.contains("error[work-lost]: ") && plain.contains("note[queue-full]: "),
+            "{plain}"
+        );
+        let most = usize::from(columns.min(80));
+        assert!((most - 10..=most).contains(&widest(&text)), "{columns}: {plain}");
+        assert!(text.contains("\x1b[31merror[work-lost]"), "{columns}: {text:?}");
+        assert!(text.contains("\x1b[36mnote[queue-full]"), "{columns}: {text:?}");
+    }
+    for text in [
+        on_a_terminal(check().env("NO_COLOR", "1"), 120),
+        on_a_terminal(check().env("TERM", "dumb"), 120),
+    ] {
+        assert!(text.contains("error[work-lost]") && widest(&text) <= 80, "{text:?}");
+        assert!(!text.contains('\x1b'), "{text:?}");
+    }
+    let output = check().stdin(Stdio::null()).output().expect("it was built");
+    let piped = String::from_utf8(output.stderr).expect("text");
+    assert!(piped.contains("error[work-lost]") && !piped.contains('\x1b'), "{piped:?}");
+}
+
 /// What there is beside the commands' own output shows on a terminal only, and is gone at the end.
 #[test]
 fn long_work_shows_its_progress_on_a_terminal_and_nowhere_else() {
