@@ -72,7 +72,7 @@ pub use span::How as GivenHow;
 use tagged::Tagged;
 pub use thing::Thing;
 use thing::{Grave, Made};
-pub use work::{Asked, Completed, Posted, RanDry, Unread};
+pub use work::{Asked, Completed, Ended, Posted, RanDry, Unread};
 pub use writes::Peer;
 use writes::Writes;
 

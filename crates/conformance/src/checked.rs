@@ -95,7 +95,14 @@ impl Checked {
         }
         let run = Running::start(&mut command).success(LIMIT);
         run.unwrap_or_else(|problem| panic!("{arguments:?}: {problem}"));
-        found_in(&directory)
+        let found = found_in(&directory);
+        for finding in &found {
+            assert!(
+                names_creation(finding),
+                "it does not say where its object was made: {finding:#?}"
+            );
+        }
+        found
     }
 
     /// Runs the wrong form of this kind, which must be found, and the right form, which must have no findings. The
@@ -196,3 +203,18 @@ fn leave_rights_out(mut found: Vec<Finding>) -> Vec<Finding> {
     found.retain(|finding| finding.kind != Kind::RightsUnused);
     found
 }
+/// Whether a finding or note says where its object was made, which it must.
+fn names_creation(finding: &Finding) -> bool {
+    let what = match finding.kind {
+        // Rights are granted by the registration or the bind.
+        Kind::OpenAtEnd => "opened here",
+        Kind::RightsUnused => "granted here",
+        // The device is no object that the program makes.
+        Kind::ParentsObjects if finding.says.contains(" with the device of its parent") => {
+            return true;
+        }
+        _ => "made here",
+    };
+    finding.sites.iter().any(|site| site.what.contains(what) && !site.frames.is_empty())
+}
+

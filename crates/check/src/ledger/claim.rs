@@ -85,6 +85,7 @@ impl Ledger {
         };
         let mut calls = vec![("claimed here".to_owned(), *call)];
         calls.extend(requests.iter().take(SHOWN).map(|it| it.here()));
+        calls.extend(self.region_made(first));
         self.found(Kind::ClaimedInUse, says, calls);
     }
 
@@ -97,7 +98,8 @@ impl Ledger {
             let mut ranges = posted.buffers.iter().filter_map(Buffer::range);
             let Some(claim) = ranges.find_map(|range| self.claims.of(&range)) else { continue };
             let says = format!("A {} names memory that the program has claimed.", posted.what);
-            let calls = vec![posted.here(), ("claimed here".to_owned(), claim)];
+            let mut calls = vec![posted.here(), ("claimed here".to_owned(), claim)];
+            calls.extend(self.region_made(posted));
             self.found(Kind::ClaimedInUse, says, calls);
         }
     }
@@ -113,7 +115,10 @@ impl Ledger {
         let Some(range) = at.map(|at| at..at.saturating_add(length)) else { return };
         let registration = region.map(|(number, _)| number);
         let made = region.map(|(_, region)| region.object);
-        let made = made.and_then(|object| self.made_by(Thing::Region, object));
+        let made = match made {
+            Some(object) => self.made_by(Thing::Region, object),
+            None => self.window_made(key),
+        };
         if let Some(claim) = self.claims.of(&range) {
             let says = format!(
                 "A peer's {what} of {length} bytes went to memory that the program has claimed."

@@ -47,6 +47,13 @@ impl Connections {
 }
 
 impl Ledger {
+    /// The call that made the id of a multicast group of which an event is known.
+    pub(super) fn id_of_group_made(&self, group: usize) -> Option<(String, Call)> {
+        let known = self.connections.0.values().find(|known| known.event.group == group)?;
+        let (_, made) = self.made_by(Thing::Id, known.event.id)?;
+        Some(("its id was made here".to_owned(), made))
+    }
+
     /// The program gets an event of rdma_cm.
     pub fn connection_event_got(&mut self, event: ConnectionEvent, call: &Call) {
         let known = Known { event, got: *call, acknowledged: None };
@@ -98,7 +105,8 @@ impl Ledger {
             ("acknowledged here", acknowledged),
             ("the event was got here", got),
         ];
-        let calls = calls.map(|(what, call)| (what.to_owned(), call)).to_vec();
+        let mut calls = calls.map(|(what, call)| (what.to_owned(), call)).to_vec();
+        calls.extend(self.made_by(Thing::Id, event.id));
         self.found(Kind::UsedAfterAck, says, calls);
     }
 }

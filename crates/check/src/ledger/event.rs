@@ -129,7 +129,7 @@ impl Ledger {
         let says =
             format!("{verb} acknowledges {beyond} more {events} of {of} than the program got.");
         let mut calls = vec![("acknowledged here".to_owned(), *call)];
-        calls.extend(self.made_by(owner.thing, owner.address));
+        calls.extend(self.owner_made(owner));
         self.found(Kind::AckedTooMuch, says, calls);
     }
 
@@ -149,7 +149,7 @@ impl Ledger {
             let says = format!("{verb} has waited for a second for {by} for {events} of {of}.");
             (Kind::WaitsForAck, says)
         };
-        calls.extend(self.made_by(owner.thing, owner.address));
+        calls.extend(self.owner_made(owner));
         self.found(kind, says, calls);
     }
 
@@ -168,7 +168,7 @@ impl Ledger {
         // An event of a group is an event of its id too, and is reported there.
         for owner in left.into_iter().filter(|owner| owner.thing != Thing::Group) {
             let Some((mut calls, count)) = self.got(owner) else { continue };
-            calls.extend(self.made_by(owner.thing, owner.address));
+            calls.extend(self.owner_made(owner));
             let (of, events) = (self.called(owner), owner.event.called(count));
             let (verb, were) = (owner.thing.ended_by(), if count == 1 { "was" } else { "were" });
             let says = format!(
@@ -191,6 +191,14 @@ impl Ledger {
             }
         }
         Some((calls, got.count()))
+    }
+
+    /// The call that made the object of an event. A group is joined, not made: then the call that made its id.
+    fn owner_made(&self, owner: Owner) -> Option<(String, Call)> {
+        match owner.thing {
+            Thing::Group => self.id_of_group_made(owner.address),
+            thing => self.made_by(thing, owner.address),
+        }
     }
 
     fn called(&self, owner: Owner) -> String {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::buffer::PiecesMut;
 use super::ring::Ring;
 use super::span::{Gone, Spans, overlap};
-use super::{Buffer, Ledger, Posted, SHOWN, Sample, Thing};
+use super::{Buffer, Ended, Ledger, Posted, SHOWN, Sample, Thing};
 use crate::{Call, Kind};
 
 /// A memory region, as it was registered.
@@ -358,15 +358,21 @@ impl Ledger {
             "The buffer of a {} overlaps that of another posted request: the later data overwrites the earlier.",
             posted.what
         );
-        self.found(
-            Kind::TargetsOverlap,
-            says,
-            vec![posted.here(), ("the other was posted here".to_owned(), other)],
-        );
+        let mut calls = vec![posted.here(), ("the other was posted here".to_owned(), other)];
+        calls.extend(self.region_made(posted));
+        self.found(Kind::TargetsOverlap, says, calls);
+    }
+
+    /// The call that made the region of a request's first buffer.
+    pub(super) fn region_made(&self, posted: &Posted) -> Option<(String, Call)> {
+        let region = posted.buffers.iter().find_map(|it| it.region)?;
+        let (_, region) = self.memory.region(region.get())?;
+        self.made_by(Thing::Region, region.object)
     }
 
     /// The buffers of a request, which has ended, have changed since its sample.
-    pub fn changed(&mut self, posted: &Posted, change: Change, call: &Call) {
+    pub fn changed(&mut self, ended: &Ended, change: Change, call: &Call) {
+        let Ended { pair, number, posted } = ended;
         let ranges: Vec<_> = posted.buffers.iter().filter_map(Buffer::range).collect();
         if ranges.iter().any(|range| self.memory.was_target(range, &posted.sample)) {
             return;
@@ -385,10 +391,12 @@ impl Ledger {
         let Change { first, count } = change;
         let bytes = if count == 1 { "1 byte".to_owned() } else { format!("{count} bytes") };
         let says = format!(
-            "{bytes} {of} a {} changed before its completion was polled, the first at offset {first}.",
+            "{bytes} {of} a {} of queue pair {number:#x} changed before its completion was polled, the first at offset \
+             {first}.",
             posted.what
         );
-        let calls = vec![posted.here(), ("polled here".to_owned(), *call)];
+        let mut calls = vec![posted.here(), ("polled here".to_owned(), *call)];
+        calls.extend(self.made_by(Thing::QueuePair, *pair));
         self.found(kind, says, calls);
     }
 

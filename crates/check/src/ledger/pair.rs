@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use super::{
-    Asked, Completed, Ledger, Peer, Posted, ProgramMemory, RanDry, Ring, SHOWN, Thing, Unread,
+    Asked, Completed, Ended, Ledger, Peer, Posted, ProgramMemory, RanDry, Ring, SHOWN, Thing,
+    Unread,
 };
 use crate::{Call, Kind};
 
@@ -153,7 +154,7 @@ impl Ledger {
         completed: impl IntoIterator<Item = Completed>,
         call: &Call,
         memory: &impl ProgramMemory,
-    ) -> Vec<Posted> {
+    ) -> Vec<Ended> {
         if self.has_errors {
             let errors = self.pairs.values_mut().filter_map(|pair| pair.error.as_mut());
             errors.filter(|it| it.call.thread == call.thread).for_each(|it| it.is_past = true);
@@ -210,34 +211,42 @@ impl Ledger {
             }
             self.memory.landed(queue.range_mut(ended.clone()));
             if let Some(status) = it.refused {
-                refused.extend(queue.range(at..at + 1).map(|it| (number, status, it.clone())));
+                let of_it = queue.range(at..at + 1);
+                refused.extend(of_it.map(|it| (address, number, status, it.clone())));
             }
             self.keys.ended(queue.range(ended.clone()), it.is_success, call);
             if it.is_success {
                 let may_differ =
                     |it: &&mut Posted| it.sample.is_there() && !memory.is_unchanged(it);
                 let all = queue.range_mut(ended.clone()).filter(may_differ);
-                watched.extend(all.map(std::mem::take));
+                let ended =
+                    all.map(|it| Ended { pair: address, number, posted: std::mem::take(it) });
+                watched.extend(ended);
             }
             match is_shared {
                 true => drop(queue.remove(at)),
                 false => queue.end(at + 1),
             }
         }
-        for (number, status, posted) in refused {
-            self.tell_refused(number, status, &posted, call);
+        for (address, number, status, posted) in refused {
+            self.tell_refused(address, number, status, &posted, call);
         }
         watched
     }
 
     /// Reports a request that the device or the peer does not allow.
-    fn tell_refused(&mut self, number: u32, status: &str, posted: &Posted, call: &Call) {
+    fn tell_refused(
+        &mut self,
+        address: usize,
+        number: u32,
+        status: &str,
+        posted: &Posted,
+        call: &Call,
+    ) {
         let says = format!("A {} of queue pair {number:#x} was refused: {status}.", posted.what);
-        self.found(
-            Kind::RequestRefused,
-            says,
-            vec![posted.here(), ("the error was polled here".to_owned(), *call)],
-        );
+        let mut calls = vec![posted.here(), ("the error was polled here".to_owned(), *call)];
+        calls.extend(self.made_by(Thing::QueuePair, address));
+        self.found(Kind::RequestRefused, says, calls);
     }
 
     /// A queue pair ends while the device has `under_way` of its sends under way.
@@ -267,6 +276,7 @@ impl Ledger {
                 let says = format!(
                     "Queue pair {number:#x} is destroyed before the completions of {count} of its requests were polled. \
                      They had ended here; elsewhere they may be under way."
+                calls.extend(self.made_by(Thing::QueuePair, address));
                 );
                 self.found(Kind::CompletionsUnpolled, says, calls);
             }

@@ -153,7 +153,8 @@ impl Ledger {
         let Bound { pair, posted, is_type1, failed } = bound.clone();
         if let Some(polled) = failed {
             let says = format!("A peer uses key {key:#010x}, of a bind that has failed.");
-            let calls = vec![posted, ("polled here".to_owned(), polled)];
+            let mut calls = vec![posted, ("polled here".to_owned(), polled)];
+            calls.extend(self.window_made(key));
             self.found(Kind::FailedBindUsed, says, calls);
             return;
         }
@@ -169,7 +170,8 @@ impl Ledger {
                 "A peer uses key {key:#010x} before the completion of its bind is polled. It was not sent on the queue pair \
                  that binds it."
             );
-            self.found(Kind::KeyBeforeBind, says, vec![posted]);
+            let calls = std::iter::once(posted).chain(self.window_made(key)).collect();
+            self.found(Kind::KeyBeforeBind, says, calls);
         }
     }
 

@@ -108,7 +108,7 @@ fn shared_receives(ledger: &mut Ledger, queue: usize, posted: &[Posted]) {
 }
 
 /// Polls completions. Returns the requests whose content is to be compared.
-fn poll(ledger: &mut Ledger, completed: &[Completed], call: &Call) -> Vec<Posted> {
+fn poll(ledger: &mut Ledger, completed: &[Completed], call: &Call) -> Vec<Ended> {
     ledger.polled(completed.iter().copied(), call, &Nothing)
 }
 

@@ -186,6 +186,22 @@ impl Ledger {
     pub(super) fn made_by(&self, thing: Thing, address: usize) -> Option<(String, Call)> {
         let made = self.objects.get(&(thing, address))?;
         Some(("made here".to_owned(), made.call))
+    /// The living object of this kind that has this number.
+    pub fn numbered(&self, thing: Thing, number: u32) -> Option<usize> {
+        let mut all = self.objects.range((thing, 0)..=(thing, usize::MAX));
+        all.find(|(_, made)| made.number == number).map(|((_, address), _)| *address)
+    }
+
+    /// The call that made the window that has this key. A bind changes only the lowest byte of a window's key. None if
+    /// windows of several devices may have it.
+    pub(super) fn window_made(&self, key: u32) -> Option<(String, Call)> {
+        let (first, last) = ((Thing::Window, 0), (Thing::Window, usize::MAX));
+        let mut of_key =
+            self.objects.range(first..=last).filter(|(_, made)| made.number >> 8 == key >> 8);
+        let (_, made) = of_key.next().filter(|_| of_key.next().is_none())?;
+        Some(("made here".to_owned(), made.call))
+    }
+
     }
 
     /// Whether an object of this kind has ended at this address.

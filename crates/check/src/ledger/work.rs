@@ -103,6 +103,17 @@ impl Posted {
     }
 }
 
+/// A request that has ended, by the poll of its completion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The address of its queue pair.
+    pub pair: usize,
+    /// The queue pair's number.
+    pub number: u32,
+    /// The request.
+    pub posted: Posted,
+}
+
 /// A completion that was polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Ledger, Posted};
+use super::{Ledger, Posted, Thing};
 use crate::{Call, Kind};
 
 /// A peer whose keys are all of one table.
@@ -139,13 +139,15 @@ impl Ledger {
             let other = self.writes.other(&place);
             self.writes.add(place, &posted.call);
             let Some((other, call)) = other else { continue };
+            let made = [address, other].map(|pair| self.made_by(Thing::QueuePair, pair));
             let other = self.pairs.get(&other).map_or(0, |pair| pair.number);
             let says = format!(
                 "A {} of queue pair {number:#x} and one of {other:#x} write to the same bytes of a peer, and nothing \
                  orders them.",
                 posted.what
             );
-            let calls = vec![posted.here(), ("the other was posted here".to_owned(), call)];
+            let mut calls = vec![posted.here(), ("the other was posted here".to_owned(), call)];
+            calls.extend(made.into_iter().flatten());
             self.found(Kind::WritesUnordered, says, calls);
         }
     }

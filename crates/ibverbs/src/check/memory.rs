@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use transom_check::ledger::{Change, Piece, Posted, ProgramMemory, Region, UnderWay, WATCHED};
+use transom_check::ledger::{
+    Change, Ended, Piece, Posted, ProgramMemory, Region, UnderWay, WATCHED,
+};
 use transom_device::Access;
 use transom_device::qp::QpState;
 use transom_host::device::Device;
@@ -84,20 +86,20 @@ impl Checker {
     }
 
     /// Requests have ended, and the program does not know it yet. Their buffers must be unchanged since the samples.
-    pub(super) fn compare(&self, watched: &[Posted]) {
-        let pieces: Vec<_> = watched.iter().flat_map(Posted::pieces).collect();
+    pub(super) fn compare(&self, watched: &[Ended]) {
+        let pieces: Vec<_> = watched.iter().flat_map(|it| it.posted.pieces()).collect();
         if pieces.chunks(TOGETHER).all(|pieces| self.are_unchanged(pieces)) {
             return;
         }
-        for posted in watched {
-            let changes = posted.pieces().filter_map(|piece| self.change(&piece));
+        for ended in watched {
+            let changes = ended.posted.pieces().filter_map(|piece| self.change(&piece));
             let change = changes.reduce(|one, two| Change {
                 first: one.first.min(two.first),
                 count: one.count + two.count,
             });
             if let Some(change) = change {
                 let call = self.call();
-                self.tell(|ledger| ledger.changed(posted, change, &call));
+                self.tell(|ledger| ledger.changed(ended, change, &call));
             }
         }
     }

@@ -45,6 +45,11 @@ fn watched(ledger: &mut Ledger) -> Posted {
     posted
 }
 
+/// It ends on the queue pair.
+fn ended(posted: Posted) -> Ended {
+    Ended { pair: QP, number: NUMBER, posted }
+}
+
 fn receive(ledger: &mut Ledger, address: u64) -> Posted {
     let buffers = [Buffer::new(9, address, 64)].into_iter().collect();
     let (is_target, is_receive) = (true, true);
@@ -67,8 +72,7 @@ fn a_source_is_changed_by_the_program_unless_somebody_else_may_write_there() {
         ledger.changed(&ended[0], change, &at(25));
         let mistakes = ledger.take();
         assert_eq!(mistakes[0].kind, kind);
-        let expected =
-            "1 byte of a SEND changed before its completion was polled, the first at offset 3.";
+        let expected = "1 byte of a SEND of queue pair 0x7 changed before its completion was polled, the first at offset 3.";
         assert_eq!(mistakes[0].says, expected);
     }
     // A receive into it is posted, or was posted at the time of the source's post.
@@ -79,7 +83,7 @@ fn a_source_is_changed_by_the_program_unless_somebody_else_may_write_there() {
         if polled_first {
             poll(&mut ledger, &[Completed { is_receive: true, ..completed(2, false) }], &at(24));
         }
-        ledger.changed(&posted, change, &at(25));
+        ledger.changed(&ended(posted), change, &at(25));
         assert_eq!(ledger.take(), []);
     }
 }
@@ -161,10 +165,10 @@ fn a_source_that_was_open_when_it_was_posted_is_not_the_programs_alone() {
     let mut ledger = with_region(true);
     let posted = watched(&mut ledger);
     register(&mut ledger, DEVICE, 9, false);
-    ledger.changed(&posted, Change { first: 0, count: 1 }, &at(51));
+    ledger.changed(&ended(posted), Change { first: 0, count: 1 }, &at(51));
     assert_eq!(kinds(&mut ledger), []);
     let posted = watched(&mut ledger);
-    ledger.changed(&posted, Change { first: 0, count: 1 }, &at(51));
+    ledger.changed(&ended(posted), Change { first: 0, count: 1 }, &at(51));
     assert_eq!(kinds(&mut ledger), [Kind::SourceChanged]);
 }
 
@@ -414,7 +418,7 @@ fn said_of(ledger: &mut Ledger, ended: Completed) -> Vec<(Kind, String)> {
 /// Rules: CHK-61, CHK-67
 #[test]
 fn what_a_read_brought_is_changed_by_the_program_unless_somebody_else_may_write_there() {
-    let says = "2 bytes that came by a READ changed before its completion was polled, the first at offset 3.";
+    let says = "2 bytes that came by a READ of queue pair 0x7 changed before its completion was polled, the first at offset 3.";
     for (is_open, kind) in [(false, Kind::TargetChanged), (true, Kind::TargetRaced)] {
         let mut ledger = with_region(is_open);
         read(&mut ledger, 1, 0x5000);
@@ -480,7 +484,7 @@ fn a_read_that_was_polled_before_its_sample_is_not_compared() {
 /// Rule: CHK-67
 #[test]
 fn of_a_receive_only_what_lies_behind_its_message_is_compared() {
-    let says = "2 bytes behind the message of a receive changed before its completion was polled, the first at offset 3.";
+    let says = "2 bytes behind the message of a receive of queue pair 0x7 changed before its completion was polled, the first at offset 3.";
     let received = |bytes| Completed { is_receive: true, bytes, ..completed(2, false) };
     for (is_open, expected) in [(false, vec![(Kind::TargetRaced, says.to_owned())]), (true, vec![])]
     {
@@ -491,7 +495,7 @@ fn of_a_receive_only_what_lies_behind_its_message_is_compared() {
     let mut ledger = with_region(false);
     receive(&mut ledger, 0x5000);
     let ended = poll(&mut ledger, &[received(40)], &at(25));
-    assert_eq!(places(&ended[0]), [(0x1_0028, 40, 24)]);
+    assert_eq!(places(&ended[0].posted), [(0x1_0028, 40, 24)]);
     // Two receives have one buffer.
     let mut ledger = with_region(false);
     receive(&mut ledger, 0x5000);

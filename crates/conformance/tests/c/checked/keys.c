@@ -195,6 +195,22 @@ static void rights_unused(int wrong)
 	end_pair(&pair);
 }
 
+static void request_refused(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_async_event event;
+
+	if (wrong)
+		pair.remote_key ^= 0x100;
+	CHECK(!try_write(&pair, 1, IBV_SEND_SIGNALED)); /* posted */
+	polled(pair.cq, 1);
+	if (wrong) {
+		CHECK(!ibv_get_async_event(pair.context, &event));
+		ibv_ack_async_event(&event);
+	}
+	end_pair(&pair);
+}
+
 int main(int count, char **arguments)
 {
 	static const struct mistake mistakes[] = {
@@ -204,6 +220,7 @@ int main(int count, char **arguments)
 		{"failed-bind-used", failed_bind_used},
 		{"open-at-end", open_at_end},
 		{"rights-unused", rights_unused},
+		{"request-refused", request_refused},
 	};
 
 	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);

@@ -216,6 +216,26 @@ fn a_function_is_suppressed() {
     assert_eq!(checked("used-after-destroy *\n* begin_queues\n").0, Some(66));
 }
 
+/// Every kind has a wrong program and its right twin, and a test that runs both.
+#[test]
+fn every_kind_has_a_wrong_program_and_a_right_one() {
+    let all = |folder: &str, extension: &str| {
+        let files = fs::read_dir(root().join("crates/conformance/tests").join(folder));
+        let paths = files.expect("a folder").map(|entry| entry.expect("an entry").path());
+        let sources = paths.filter(|path| path.extension().is_some_and(|it| it == extension));
+        sources.map(|path| fs::read_to_string(path).expect("a text")).collect::<String>()
+    };
+    let (programs, tests) = (all("c/checked", "c"), all("rules/checked", "rs"));
+    let tests: String = tests.split_whitespace().collect();
+    for kind in Kind::ALL {
+        let name = kind.name();
+        assert!(programs.contains(&format!("\t{{\"{name}\", ")), "no program {name}");
+        let shows =
+            [format!(".shows(Kind::{kind:?},"), format!(".shows_all(\"{name}\",Kind::{kind:?},")];
+        assert!(shows.iter().any(|it| tests.contains(it)), "no test shows {name}");
+    }
+}
+
 /// The table of docs/check.md has every kind, in their order.
 #[test]
 fn the_page_lists_every_kind() {

@@ -48,3 +48,10 @@ fn memory_is_open_when_the_process_ends() {
 fn rights_are_granted_and_not_used() {
     PROGRAM.shows(Kind::RightsUnused, &["granted"]);
 }
+
+/// Rule: CHK-26
+#[test]
+fn a_peer_does_not_allow_a_request() {
+    let found = PROGRAM.shows(Kind::RequestRefused, &["posted"]);
+    assert!(found.says.starts_with("A WRITE of queue pair 0x"), "{found:#?}");
+}
