@@ -185,9 +185,9 @@ kinds! {
         "After the first completion with an error, stop posting. Poll until all is flushed, then reset the queue pair \
          or destroy it."
         "ibv_poll_cq(3)";
-    /// A queue pair is destroyed before its error was polled.
+    /// A queue pair ends before its error was polled.
     ErrorUnread "error-unread" "CHK-03" Note
-        "a queue pair is destroyed before its error was polled"
+        "the error of a queue pair was not polled before its end"
         "Poll until all work of the queue pair is flushed: the first completion with an error says what went wrong."
         "ibv_poll_cq(3)";
     /// A fatal asynchronous event was not read.
@@ -263,10 +263,10 @@ kinds! {
         "rights to write or for atomics were granted, and no peer used them"
         "Grant peers only the rights that they need. A window grants them for a part of the memory, and for a while."
         "ibv_reg_mr(3)";
-    /// A queue was full.
+    /// A queue was full, or nearly.
     QueueFull "queue-full" "CHK-21" Note
-        "a queue was full"
-        "Ask for a longer queue, or count the posted requests that are not complete."
+        "a queue was full, or nearly"
+        "Ask for a longer queue, poll sooner, or count the posted requests that are not complete."
         "ibv_create_qp(3)";
     /// A post was refused, and the request was not posted again.
     RefusedAndDropped "refused-and-dropped" "CHK-25" Note

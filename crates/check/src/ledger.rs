@@ -21,6 +21,7 @@
 //! | [`fork`] | forks, and a child's uses of its parent's objects |
 //! | [`gone`] | memory that was given back while a region had it |
 //! | `span` | ranges of memory |
+//! | `mark` | how full the queues were |
 //! | [`memory`] | regions, and buffers in use: sources that the device reads, targets that it writes |
 //! | `tagged` | tagged buffers of shared receive queues |
 //! | [`work`] | requests and completions, as the program sees them |
@@ -34,6 +35,7 @@ pub mod content;
 pub mod event;
 pub mod fork;
 pub mod gone;
+mod mark;
 pub mod memory;
 pub mod pair;
 pub mod posting;
@@ -60,6 +62,7 @@ use event::Unacknowledged;
 pub use event::{Event, Owner};
 pub use fork::parents_object;
 pub use gone::Leaving;
+use mark::{Marks, SharedSize};
 use memory::Memory;
 pub use memory::{Change, Region, UnderWay};
 pub use pair::Pair;
@@ -108,6 +111,7 @@ pub struct Ledger {
     shared_queues: BTreeMap<usize, usize>,
     /// Receives posted to shared receive queues.
     shared: BTreeMap<usize, Ring>,
+    shared_sizes: BTreeMap<usize, SharedSize>,
     tagged: Tagged,
     events: Unacknowledged,
     connections: Connections,
@@ -121,6 +125,7 @@ pub struct Ledger {
     claims: Claims,
     keys: Keys,
     writes: Writes,
+    marks: Marks,
     mistakes: Vec<Mistake>,
     /// The process has ended by itself. What its other threads still do meanwhile is cut short by that.
     is_over: bool,
@@ -152,6 +157,8 @@ impl Ledger {
         self.pairs_at_end();
         let queues: Vec<_> = self.queues.keys().copied().collect();
         queues.into_iter().for_each(|address| self.queue_ends(address));
+        let shared: Vec<_> = self.shared_sizes.keys().copied().collect();
+        shared.into_iter().for_each(|address| self.shared_queue_ends(address));
         self.tell_left(|_| true, when, None);
         self.tell_unacknowledged(None, when);
         self.tell_unused();

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`kind`] | the kinds of findings and notes, with a page on each |
 //! | [`call`] | a call of the program: its thread and its callers |
+//! | [`mark`] | how full queues were |
 //! | [`record`] | the records that a process writes and the command reads |
 //! | [`ledger`] | objects, work and completions, as the program sees them |
 //!
@@ -16,6 +17,7 @@
 pub mod call;
 pub mod kind;
 pub mod ledger;
+pub mod mark;
 pub mod record;
 
 pub use call::Call;

@@ -5,6 +5,7 @@
 use std::fmt::{self, Display};
 
 use crate::kind::Kind;
+use crate::mark::{Level, Mark, Queue};
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum Record {
         /// How often in all.
         count: u64,
     },
+    /// How full the queues were that were made at one place.
+    Mark(Mark<Site>),
 }
 
 /// A mistake of the program, or a note.
@@ -89,6 +92,11 @@ impl Display for Record {
                 sites.iter().try_for_each(|site| site.fmt(f))?;
                 writeln!(f, "end")
             }
+            Self::Mark(Mark { queue, level, count, made }) => {
+                writeln!(f, "mark {} {level} {count}", queue.name())?;
+                made.fmt(f)?;
+                writeln!(f, "end")
+            }
         }
     }
 }
@@ -125,7 +133,7 @@ impl Frame {
 /// Reads the records in a file's text. It skips incomplete records and other lines.
 pub fn read(text: &str) -> Vec<Record> {
     let mut records = Vec::new();
-    let mut open: Option<Finding> = None;
+    let mut open: Option<Open> = None;
     for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let (number, rest_of) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -136,19 +144,20 @@ pub fn read(text: &str) -> Vec<Record> {
             "opened" => records.push(Record::Opened),
             "stopped" => records.push(Record::Stopped { says: rest.to_owned() }),
             "again" => records.extend(again(number, rest_of)),
-            "finding" => open = begun(number, rest_of),
+            "finding" => open = begun(number, rest_of).map(|about| Open { about, sites: vec![] }),
+            "mark" => open = marked(rest).map(|about| Open { about, sites: vec![] }),
             "site" => {
-                if let (Some(finding), Some(site)) = (&mut open, Site::begun(rest)) {
-                    finding.sites.push(site);
+                if let (Some(open), Some(site)) = (&mut open, Site::begun(rest)) {
+                    open.sites.push(site);
                 }
             }
             "frame" => {
-                let site = open.as_mut().and_then(|finding| finding.sites.last_mut());
+                let site = open.as_mut().and_then(|open| open.sites.last_mut());
                 if let (Some(site), Some(frame)) = (site, Frame::read(rest)) {
                     site.frames.push(frame);
                 }
             }
-            "end" => records.extend(open.take().map(Record::Finding)),
+            "end" => records.extend(open.take().and_then(Open::whole)),
             _ => {}
         }
     }
@@ -159,10 +168,44 @@ fn again(number: &str, count: &str) -> Option<Record> {
     Some(Record::Again { number: number.parse().ok()?, count: count.parse().ok()? })
 }
 
-fn begun(number: &str, rest: &str) -> Option<Finding> {
+/// A record whose sites are in the lines behind it.
+struct Open {
+    about: About,
+    sites: Vec<Site>,
+}
+
+enum About {
+    Finding { number: u32, kind: Kind, says: String },
+    Mark { queue: Queue, level: Level, count: u64 },
+}
+
+impl Open {
+    fn whole(self) -> Option<Record> {
+        let Self { about, sites } = self;
+        Some(match about {
+            About::Finding { number, kind, says } => {
+                Record::Finding(Finding { number, kind, says, sites })
+            }
+            About::Mark { queue, level, count } => {
+                let made = sites.into_iter().next()?;
+                Record::Mark(Mark { queue, level, count, made })
+            }
+        })
+    }
+}
+
+fn begun(number: &str, rest: &str) -> Option<About> {
     let (kind, says) = rest.split_once(' ')?;
     let (number, kind) = (number.parse().ok()?, Kind::named(kind)?);
-    Some(Finding { number, kind, says: says.to_owned(), sites: Vec::new() })
+    Some(About::Finding { number, kind, says: says.to_owned() })
+}
+
+fn marked(rest: &str) -> Option<About> {
+    let mut words = rest.split(' ');
+    let queue = Queue::named(words.next()?)?;
+    let mut number = || words.next()?.parse().ok();
+    let level = Level { most: number()?, asked: number()? };
+    Some(About::Mark { queue, level, count: number()? })
 }
 
 #[cfg(test)]
@@ -183,6 +226,13 @@ mod tests {
         })
     }
 
+    fn mark() -> Record {
+        let frames = vec![Frame { module: "/usr/bin/a program".into(), offset: 0x12ab }];
+        let made = Site { what: "made here".into(), thread: 42, frames };
+        let level = Level { most: 3, asked: 4 };
+        Record::Mark(Mark { queue: Queue::SharedReceive, level, count: 2, made })
+    }
+
     #[test]
     fn records_are_read_as_they_were_written() {
         let all = [
@@ -190,6 +240,7 @@ mod tests {
             Record::Opened,
             finding("queue pair 0x12 had work."),
             Record::Again { number: 3, count: 8 },
+            mark(),
             Record::Stopped { says: "there is no such object".into() },
         ];
         let text: String = all.iter().map(Record::to_string).collect();
@@ -198,10 +249,12 @@ mod tests {
 
     #[test]
     fn a_record_that_is_not_whole_yet_is_left_out() {
-        let text = finding("what").to_string();
-        for end in 0..text.len() {
-            assert_eq!(read(&text[..end]), [], "{end}");
+        for text in [finding("what"), mark()].map(|it| it.to_string()) {
+            for end in 0..text.len() {
+                assert_eq!(read(&text[..end]), [], "{end}");
+            }
         }
+        assert_eq!(read("mark send 3 4 2\nend\n"), []);
     }
 
     #[test]

@@ -120,6 +120,14 @@ The last line has these fields:
   noted          how many notes there are
   suppressed     how many findings and notes were suppressed
   stopped        how many processes were not checked to their end, because of a mistake in Transom
+  marks          how full the queues were of processes that ended by themselves. Those that were made at the same
+                 place are one, at most 64 in each process:
+    queue        send, receive, shared_receive or completion
+    most         the most requests or completions that the fullest of them held at a time
+    asked        how many that one was asked to hold
+    count        how many queues there are
+    processes    where they are, as above
+    calls        the call that made the first of them, as above
 
 ";
 
@@ -364,7 +372,8 @@ impl<'a> Reports<'a> {
         }
         self.tell_new(&findings);
         if let Some(out) = &mut self.json {
-            out.write_on(|out| json::print_summary(out, &findings));
+            let symbols = &mut self.symbols;
+            out.write_on(|out| json::print_summary(out, &findings, symbols));
         }
         if self.args.json.leaves_a_report() {
             let mut out = layout::stderr_within(COLUMNS);

@@ -139,6 +139,22 @@ impl Checked {
         self.is_silent_on(name, kind);
     }
 
+    /// The same of a process that ends nothing before it exits: the wrong form has this finding, which names all lines
+    /// with the mark, if there is one. The right form may have others. Returns the finding.
+    pub fn shows_at_exit(&self, name: &str, kind: Kind, mark: &str, begins: &str) -> Finding {
+        let of_kind = |form| {
+            let mut found = self.run(&[name, form]);
+            found.retain(|finding| finding.kind == kind);
+            found
+        };
+        let wrong = of_kind("wrong");
+        let is_it = |it: &&Finding| it.says.starts_with(begins);
+        let found = wrong.iter().find(is_it).unwrap_or_else(|| panic!("{name}: {wrong:#?}"));
+        assert!(mark.is_empty() || self.names_all(found, name, mark), "{name}: {found:#?}");
+        assert_eq!(of_kind("right"), [], "the right form of {name}");
+        found.clone()
+    }
+
     /// Whether a finding names all lines of a mistake with this mark.
     pub fn names_all(&self, finding: &Finding, name: &str, mark: &str) -> bool {
         let marked = self.marked(name, mark);
@@ -187,6 +203,21 @@ impl Checked {
     }
 }
 
+/// Whether a finding or note says where its object was made, which it must.
+fn names_creation(finding: &Finding) -> bool {
+    let what = match finding.kind {
+        // Rights are granted by the registration or the bind.
+        Kind::OpenAtEnd => "opened here",
+        Kind::RightsUnused => "granted here",
+        // The device is no object that the program makes.
+        Kind::ParentsObjects if finding.says.contains(" with the device of its parent") => {
+            return true;
+        }
+        _ => "made here",
+    };
+    finding.sites.iter().any(|site| site.what.contains(what) && !site.frames.is_empty())
+}
+
 /// The findings that checked processes have written into a directory.
 pub fn found_in(directory: &Path) -> Vec<Finding> {
     let files = fs::read_dir(directory).expect("the directory is there");
@@ -203,18 +234,3 @@ fn leave_rights_out(mut found: Vec<Finding>) -> Vec<Finding> {
     found.retain(|finding| finding.kind != Kind::RightsUnused);
     found
 }
-/// Whether a finding or note says where its object was made, which it must.
-fn names_creation(finding: &Finding) -> bool {
-    let what = match finding.kind {
-        // Rights are granted by the registration or the bind.
-        Kind::OpenAtEnd => "opened here",
-        Kind::RightsUnused => "granted here",
-        // The device is no object that the program makes.
-        Kind::ParentsObjects if finding.says.contains(" with the device of its parent") => {
-            return true;
-        }
-        _ => "made here",
-    };
-    finding.sites.iter().any(|site| site.what.contains(what) && !site.frames.is_empty())
-}
-

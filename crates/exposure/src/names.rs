@@ -50,7 +50,7 @@ impl Names {
             match record {
                 Record::Process { pid, program } => (names.pid, names.program) = (pid, program),
                 Record::Stopped { says } => names.stopped = Some(says),
-                Record::Opened | Record::Finding(_) | Record::Again { .. } => {}
+                Record::Opened | Record::Finding(_) | Record::Again { .. } | Record::Mark(_) => {}
             }
         }
         names

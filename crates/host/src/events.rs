@@ -12,6 +12,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
@@ -240,13 +241,12 @@ impl<K: Copy + PartialEq> EventQueue<K> {
 
     /// The events that wait, each as often as it does: the kind, and how the object is named.
     pub fn waiting(&self) -> Vec<(K, u64)> {
-        let raised = self.raised.lock();
-        let each = raised.waiting.iter().flat_map(|entry| {
-            let Entry { object, kind } = entry;
-            let count = object.counts[*kind].load(Relaxed) as usize;
-            std::iter::repeat_n((object.kinds[*kind], object.id), count)
-        });
-        each.collect()
+        self.raised.lock().each()
+    }
+
+    /// The same, unless the queue is busy for so long.
+    pub fn waiting_within(&self, patience: Duration) -> Option<Vec<(K, u64)>> {
+        Some(self.raised.try_lock_for(patience)?.each())
     }
 
     /// Whether who wants one has to wait: there is none to take, and one may come.
@@ -363,6 +363,16 @@ impl<K> Raised<K> {
 }
 
 impl<K: Copy> Raised<K> {
+    /// Those that wait, each as often as it does.
+    fn each(&self) -> Vec<(K, u64)> {
+        let each = self.waiting.iter().flat_map(|entry| {
+            let Entry { object, kind } = entry;
+            let count = object.counts[*kind].load(Relaxed) as usize;
+            std::iter::repeat_n((object.kinds[*kind], object.id), count)
+        });
+        each.collect()
+    }
+
     fn take(&mut self) -> Option<(K, u64)> {
         let entry = self.waiting.pop_front()?;
         let event = (entry.object.kinds[entry.kind], entry.object.id);

@@ -51,7 +51,9 @@ pub use multicast::{JoinError, NotAMember};
 pub use pd::ProtectionDomain;
 pub use prefetch::{Prefetch, PrefetchError};
 pub(crate) use qp::Taken;
-pub use qp::{ModifyFailure, More, PostOne, QpAttributes, QpConfig, QpReceives, QueuePair};
+pub use qp::{
+    ModifyFailure, More, PostOne, QpAttributes, QpConfig, QpReceives, QueuePair, Unpolled,
+};
 pub(crate) use recipient::Recipient;
 pub use region::{Backing, MemoryRegion, RegisterError, Registration};
 pub(crate) use srq::SharedQueues;

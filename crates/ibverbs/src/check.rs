@@ -6,6 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `work` | requests and completions, as the ledger keeps them |
+//! | `end` | what the process leaves when it ends |
 //! | `events` | events that the program gets, acknowledges and waits for |
 //! | `claims` | calls of the functions of `transom.h` |
 //! | `forks` | forks, and what a child does with its parent's objects |
@@ -18,6 +19,7 @@
 //! | `sink` | the file with the findings |
 
 mod claims;
+mod end;
 mod events;
 mod forks;
 mod given_back;
@@ -42,10 +44,11 @@ use transom_abi::{
     IBV_QPS_RESET, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, ibv_qp_attr, ibv_qp_cap,
     ibv_qp_init_attr_ex, ibv_qp_state,
 };
-use transom_check::ledger::{Asked, Peer, RanDry, Thing};
+use transom_check::ledger::{Asked, Peer, Thing};
 use transom_check::{Call, Kind, Ledger};
 use transom_device::qp::{QpNumber, Service};
 use transom_host::device::Device;
+use transom_host::events::{AsyncEvent, EventQueue};
 use transom_host::objects::QueuePair;
 use transom_system::environment::CHECK;
 use transom_system::failure::caught_aside;
@@ -53,6 +56,8 @@ use transom_system::fork::Owner;
 use transom_system::memory::{Maps, Reader};
 use transom_thread::uncancelled;
 
+use self::end::Left;
+pub(crate) use self::events::fatal;
 pub(crate) use self::forks::{is_fork_safe, uses};
 pub(crate) use self::rights::rights;
 use self::sink::Sink;
@@ -71,6 +76,8 @@ pub(crate) struct Checker {
     pairs: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
     /// Devices, by the numbers that the ledger has for them.
     devices: Mutex<BTreeMap<usize, Weak<Device>>>,
+    /// The asynchronous events of the open contexts.
+    contexts: Mutex<Vec<Weak<EventQueue<AsyncEvent>>>>,
     /// One thread polls at a time. So the ledger hears of completions in the order of the polls, and the sources of the
     /// requests are compared before another thread can know of the completions.
     polling: Mutex<()>,
@@ -151,20 +158,6 @@ pub(crate) fn begin() {
     rights::begin();
 }
 
-/// Runs after the program's own `atexit` functions and destructors.
-extern "C" fn at_end() {
-    // A signal handler may have called `exit` while this thread had the ledger locked.
-    if let Some(checker) = checker().filter(|_| !TELLS.get()) {
-        checker.attempt(|| checker.open_at_end());
-        checker.process_ends();
-        checker.attempt(|| checker.sink.lock().end());
-    }
-}
-
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static AT_END: extern "C" fn() = at_end;
-
 /// The number that the ledger has for a device.
 pub(crate) fn id_of(device: &Arc<Device>) -> usize {
     Arc::as_ptr(device).addr()
@@ -201,7 +194,7 @@ impl Checker {
     fn of(directory: &Path) -> Option<Self> {
         let (sink, reader) = (Mutex::new(Sink::later(directory)), Reader::new().ok()?);
         let (ledger, polling) = (Mutex::default(), Mutex::default());
-        let (pairs, devices) = (Mutex::default(), Mutex::default());
+        let (pairs, devices, contexts) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (sleepers, maps, owner) = (Sleepers::new(), Maps::default(), Owner::this());
         let directory = directory.to_owned();
         Some(Self {
@@ -211,6 +204,7 @@ impl Checker {
             has_errors: AtomicBool::new(false),
             pairs,
             devices,
+            contexts,
             polling,
             reader,
             maps,
@@ -371,25 +365,17 @@ impl Checker {
         self.tell(|ledger| ledger.pair_modified(address, state == IBV_QPS_RESET, &call));
     }
 
-    /// The process ends by itself. A program cannot poll a device that has failed.
-    fn process_ends(&self) {
-        let pairs: Vec<_> = self.pairs.lock().values().filter_map(Weak::upgrade).collect();
-        let has_failed = pairs.iter().any(|pair| pair.device().check().is_err());
-        self.tell_and_keep(|kind| !has_failed || !kind.needs_device(), Ledger::process_ends);
-    }
-
     /// A queue pair ends. `address` is that of its `ibv_qp`.
     pub(crate) fn pair_ends(&self, address: usize, pair: &QueuePair) {
         // A peer's answer counts, even if the program has not polled since it came.
         pair.adapter().progress();
         let (under_way, call) = (pair.sends_under_way(), self.call());
         self.pairs.lock().remove(&address);
-        let unread: Vec<_> = pair.unread_errors().into_iter().map(events::unread).collect();
-        let device = pair.device();
-        self.tell_of(device, |ledger| ledger.errors_unread(address, &unread, &call));
-        let dry = pair.ran_dry();
-        let dry = RanDry { times: dry.times, waits: dry.waits };
-        self.tell_of(device, |ledger| ledger.pair_ended(address, under_way, dry, &call));
+        let (left, device) = (Left::of(pair), pair.device());
+        self.tell_of(device, |ledger| {
+            left.tell(ledger, address, Some(&call));
+            ledger.pair_ended(address, under_way, left.dry, &call);
+        });
     }
 }
 

@@ -263,7 +263,9 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
             _ => &[],
         };
         let is_empty = (0..limit).contains(&count);
-        checker.polled(cq.addr(), polled, is_empty);
+        // SAFETY: by the contract of this function.
+        let waiting = || unsafe { cq::of(cq) }.map_or(0, |queue| queue.cq.count());
+        checker.polled(cq.addr(), polled, is_empty, waiting);
         count
     })
 }

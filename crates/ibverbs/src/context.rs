@@ -47,6 +47,9 @@ impl Context {
         abi.context.async_fd = events.descriptor().as_raw_fd();
         adapter.device().process().objects().add(ObjectKind::Context);
         adapters::note(&adapter);
+        if let Some(checker) = check::on() {
+            checker.context_opened(&events);
+        }
         let ours = Self {
             abi,
             adapter,
@@ -120,14 +123,7 @@ impl Context {
     /// The unread events that report a fatal error of an object, or of any object.
     pub(crate) fn fatal_events(&self, of: Option<(Thing, u32)>) -> Vec<&'static str> {
         let fatal = self.events.waiting().into_iter().filter_map(|(event, id)| {
-            let (thing, name) = match event {
-                AsyncEvent::CqError => (Some(Thing::CompletionQueue), "IBV_EVENT_CQ_ERR"),
-                AsyncEvent::QpFatal => (Some(Thing::QueuePair), "IBV_EVENT_QP_FATAL"),
-                AsyncEvent::QpRequestError => (Some(Thing::QueuePair), "IBV_EVENT_QP_REQ_ERR"),
-                AsyncEvent::QpAccessError => (Some(Thing::QueuePair), "IBV_EVENT_QP_ACCESS_ERR"),
-                AsyncEvent::DeviceFatal => (None, "IBV_EVENT_DEVICE_FATAL"),
-                _ => return None,
-            };
+            let (thing, name) = check::fatal(event)?;
             let is_meant =
                 of.is_none_or(|(of, handle)| thing == Some(of) && id == u64::from(handle));
             is_meant.then_some(name)

@@ -219,7 +219,7 @@ unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> Result<bool, c_int> {
             // SAFETY: as above.
             let current = unsafe { &(*queue.poller.current.get()).wc };
             let got = if polled == Some(1) { std::slice::from_ref(current) } else { &[] };
-            checker.polled(cq.addr(), got, polled == Some(0));
+            checker.polled(cq.addr(), got, polled == Some(0), || queue.cq.count());
             polled
         }),
     };

@@ -194,6 +194,7 @@ unsafe fn try_create(
     }
     rehearse::may_make()?;
     let ibv_srq_attr { mut max_wr, mut max_sge, .. } = init.attr;
+    let asked = max_wr;
     if !rehearse::is_exact() {
         max_wr = Limits::shared_depth(max_wr).min(limits.shared_work_requests);
         // Most adapters have room for one SGE in every receive.
@@ -222,10 +223,13 @@ unsafe fn try_create(
     };
     let srq = Srq { queue, events: Arc::default() };
     let made = SRQS.insert_reserved(handle, abi, srq);
-    if kind == IBV_SRQT_XRC
-        && let Some(checker) = check::on()
-    {
-        checker.tell(|ledger| ledger.shared_completes_into(made.addr(), init.cq.addr()));
+    if let Some(checker) = check::on() {
+        checker.tell(|ledger| {
+            ledger.shared_queue_sized(made.addr(), asked, max_wr as usize);
+            if kind == IBV_SRQT_XRC {
+                ledger.shared_completes_into(made.addr(), init.cq.addr());
+            }
+        });
     }
     Ok(made)
 }
@@ -280,7 +284,12 @@ pub unsafe extern "C" fn ibv_modify_srq(
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
         let queue = unsafe { look_up(srq) }?;
-        change(&queue, attr, mask as u32).map_err(|wrong| wrong.told(None, "ibv_modify_srq", 0))
+        change(&queue, attr, mask as u32).map_err(|wrong| wrong.told(None, "ibv_modify_srq", 0))?;
+        if let (true, Some(checker)) = (mask as u32 & IBV_SRQ_MAX_WR != 0, check::on()) {
+            let places = queue.query().size;
+            checker.tell(|ledger| ledger.shared_queue_sized(srq.addr(), attr.max_wr, places));
+        }
+        Ok(())
     })
 }
 

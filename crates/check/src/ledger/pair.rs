@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
+use super::mark::Peak;
 use super::{
     Asked, Completed, Ended, Ledger, Peer, Posted, ProgramMemory, RanDry, Ring, SHOWN, Thing,
     Unread,
 };
+use crate::mark::{Level, Queue};
 use crate::{Call, Kind};
 
 /// An error that was polled.
@@ -33,6 +35,7 @@ pub struct Pair {
     pub(super) posted: u64,
     pub(super) receives: Ring,
     pub(super) most_sends: usize,
+    pub(super) receives_peak: Peak,
     pub(super) error: Option<ErrorSeen>,
     /// Its last polled completion was a success.
     pub(super) goes_well: bool,
@@ -273,15 +276,15 @@ impl Ledger {
             if !unpolled.is_empty() {
                 let count = unpolled.len();
                 calls.extend(unpolled.iter().take(SHOWN).map(|it| it.here()));
+                calls.extend(self.made_by(Thing::QueuePair, address));
                 let says = format!(
                     "Queue pair {number:#x} is destroyed before the completions of {count} of its requests were polled. \
                      They had ended here; elsewhere they may be under way."
-                calls.extend(self.made_by(Thing::QueuePair, address));
                 );
                 self.found(Kind::CompletionsUnpolled, says, calls);
             }
         }
-        self.tell_fullest(&pair, address);
+        self.tell_levels(&pair, address);
         self.tell_deeper(&pair, address);
         self.memory.landed(pair.sends.iter_mut().chain(pair.receives.iter_mut()));
     }
@@ -290,7 +293,7 @@ impl Ledger {
     pub(super) fn pairs_at_end(&mut self) {
         for (address, pair) in std::mem::take(&mut self.pairs) {
             self.tell_dropped(&pair, address);
-            self.tell_fullest(&pair, address);
+            self.tell_levels(&pair, address);
             self.tell_deeper(&pair, address);
             let unpolled: Vec<_> = pair.sends.iter().filter(|it| it.is_signaled).collect();
             let Some(first) = unpolled.first() else { continue };
@@ -310,19 +313,49 @@ impl Ledger {
         }
     }
 
-    /// A queue pair ends before these errors were polled.
-    pub fn errors_unread(&mut self, address: usize, unread: &[Unread], call: &Call) {
+    /// A queue pair ends before these errors were polled: by a call, or with the process.
+    pub fn errors_unread(&mut self, address: usize, unread: &[Unread], call: Option<&Call>) {
         let (Some(pair), Some(first)) = (self.pairs.get(&address), unread.first()) else { return };
-        let Unread { wr_id, status } = first;
-        let says = format!(
-            "Queue pair {:#x} is destroyed before its error was polled: {status}, wr_id {wr_id:#x}.",
-            pair.number
-        );
-        let mut calls = vec![("destroyed here".to_owned(), *call)];
+        let (number, Unread { wr_id, status }) = (pair.number, first);
+        let before = match call {
+            Some(_) => format!("Queue pair {number:#x} is destroyed before its error was polled"),
+            None => {
+                format!("The process ends before the error of queue pair {number:#x} was polled")
+            }
+        };
+        let says = format!("{before}: {status}, wr_id {wr_id:#x}.");
+        let mut calls = destroyed(call);
         let posted = pair.sends.iter().chain(pair.receives.iter()).find(|it| it.wr_id == *wr_id);
         calls.extend(posted.map(Posted::here));
         calls.extend(self.made_by(Thing::QueuePair, address));
         self.found(Kind::ErrorUnread, says, calls);
+    }
+
+    /// A queue pair ends before so many messages that it has received were polled: by a call, or with the process.
+    pub fn messages_unread(&mut self, address: usize, count: usize, call: Option<&Call>) {
+        let (Some(pair), 1..) = (self.pairs.get(&address), count) else { return };
+        let number = pair.number;
+        let messages = match count {
+            1 => "a received message was".to_owned(),
+            count => format!("{count} received messages were"),
+        };
+        let says = match call {
+            Some(_) => format!("Queue pair {number:#x} is destroyed before {messages} polled."),
+            None => format!(
+                "The process ends before {messages} polled, which came by queue pair {number:#x}."
+            ),
+        };
+        let mut calls = destroyed(call);
+        calls.extend(self.made_by(Thing::QueuePair, address));
+        self.found(Kind::CompletionsUnpolled, says, calls);
+    }
+
+    /// The process ends, and a queue pair has had no receive so often.
+    pub fn ran_dry(&mut self, address: usize, dry: RanDry) {
+        if let Some(pair) = self.pairs.remove(&address) {
+            self.tell_dry(&pair, address, dry);
+            self.pairs.insert(address, pair);
+        }
     }
 
     /// Reports refused requests that were not posted again.
@@ -345,8 +378,9 @@ impl Ledger {
         }
         let (number, RanDry { times, waits }) = (pair.number, dry);
         let milliseconds = waits.div_ceil(1_000_000);
+        let s = if times == 1 { "" } else { "s" };
         let says = format!(
-            "Queue pair {number:#x} had no receive for a message, {times} times: its peer was asked to wait for \
+            "Queue pair {number:#x} had no receive for a message, {times} time{s}: its peer was asked to wait for \
              {milliseconds} ms in all."
         );
         let late = pair.late.map(|call| ("a receive was posted late here".to_owned(), call));
@@ -355,17 +389,21 @@ impl Ledger {
         self.found(Kind::RanDry, says, emptied.into_iter().chain(late).chain(made).collect());
     }
 
-    /// Reports a send queue that was full. A receive queue should be full, so it is not reported.
-    fn tell_fullest(&mut self, pair: &Pair, address: usize) {
-        let number = pair.number;
-        let (most, asked) = (pair.most_sends, pair.asked.sends);
-        if asked > 1 && most >= asked as usize {
-            let says = format!(
-                "The send queue of queue pair {number:#x} was full: it held {most} requests, and was asked for {asked}."
+    /// Keeps how full its queues were, and reports a send queue that was full, or nearly. A receive queue should be full.
+    fn tell_levels(&mut self, pair: &Pair, address: usize) {
+        let object = (Thing::QueuePair, address);
+        let level = |most: usize, asked: u32| Level { most: most as u64, asked: asked.into() };
+        let sends = level(pair.most_sends, pair.asked.sends);
+        self.mark(Queue::Send, object, sends);
+        if pair.asked.shared == 0 {
+            self.mark(
+                Queue::Receive,
+                object,
+                level(pair.receives_peak.most(), pair.asked.receives),
             );
-            let calls = self.made_by(Thing::QueuePair, address).into_iter().collect();
-            self.found(Kind::QueueFull, says, calls);
         }
+        let queue = format!("The send queue of queue pair {:#x}", pair.number);
+        self.tell_fullest(&queue, "requests", object, sends);
     }
 
     /// Reports a queue that held more requests than the program had asked for.
@@ -383,6 +421,11 @@ impl Ledger {
             self.found(Kind::BeyondAsked, says, calls);
         }
     }
+}
+
+/// The call that destroys an object, if it does not end with the process.
+fn destroyed(call: Option<&Call>) -> Vec<(String, Call)> {
+    call.into_iter().map(|call| ("destroyed here".to_owned(), *call)).collect()
 }
 
 /// The last of these receives got a message of so many bytes. What its sample has of them, the device wrote.

@@ -142,6 +142,7 @@ impl Ledger {
         let Some(pair) = self.pairs.get_mut(&address) else { return false };
         let goes_well = pair.goes_well;
         pair.emptied = None;
+        pair.receives_peak.holds(new.end);
         if new.end > pair.asked.receives as usize && pair.one_receive_more.is_none() {
             pair.one_receive_more = receives.range(new.clone()).next_back().cloned();
         }
@@ -163,6 +164,7 @@ impl Ledger {
     pub fn receives_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(pair) = self.pairs.get_mut(&address) {
             let taken_back = take_back(&mut pair.receives, refused);
+            pair.receives_peak.holds_only(pair.receives.len());
             let is_it = |it: &Posted| refused.iter().any(|refused| refused.is_same(it));
             pair.one_receive_more = pair.one_receive_more.take().filter(|it| !is_it(it));
             pair.drop_refused(refused);
@@ -185,6 +187,9 @@ impl Ledger {
         self.memory.landed(queue.range_mut(0..beyond));
         self.aimed(queue.range(new));
         queue.end(beyond);
+        if let Some(shared) = self.shared_sizes.get_mut(&address) {
+            shared.peak.holds(queue.len());
+        }
         self.shared.insert(address, queue);
     }
 
@@ -193,6 +198,9 @@ impl Ledger {
         if let Some(queue) = self.shared.get_mut(&address) {
             let taken_back = take_back(queue, refused);
             self.memory.missed(&taken_back);
+            if let Some(shared) = self.shared_sizes.get_mut(&address) {
+                shared.peak.holds_only(queue.len());
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tests of the ledger alone.
 
 use super::*;
+use crate::mark::Queue;
 
 mod flight;
 
@@ -318,7 +319,6 @@ fn a_failed_datagram_ends_no_receives() {
 /// Rule: CHK-98
 #[test]
 fn a_receive_of_a_shared_queue_ends_by_whatever_queue_pair() {
-    const SRQ: usize = 0x4000;
     let mut ledger = with_pair();
     ledger.pair_made(QP, 7, Asked { is_xrc_target: true, ..Asked::default() });
     let posted: Vec<_> = (0..3).map(|wr_id| send(wr_id, true)).collect();
@@ -594,10 +594,140 @@ fn what_nobody_read_is_told_when_its_object_ends() {
     let mut ledger = with_pair();
     post(&mut ledger, &[send(5, true)]);
     let status = "remote access error";
-    ledger.errors_unread(QP, &[Unread { wr_id: 5, status }], &at(30));
-    ledger.events_unread(Some(Thing::QueuePair), QP, &["IBV_EVENT_QP_ACCESS_ERR"], &at(30));
-    ledger.errors_unread(QP, &[], &at(30));
+    ledger.errors_unread(QP, &[Unread { wr_id: 5, status }], Some(&at(30)));
+    ledger.events_unread(Some(Thing::QueuePair), QP, &["IBV_EVENT_QP_ACCESS_ERR"], Some(&at(30)));
+    ledger.errors_unread(QP, &[], Some(&at(30)));
     let mistakes = ledger.take();
     let told: Vec<_> = mistakes.iter().map(|it| (it.kind, it.calls.len())).collect();
     assert_eq!(told, [(Kind::ErrorUnread, 3), (Kind::AsyncUnread, 2)]);
+}
+
+/// Rules: CHK-02, CHK-03, CHK-09, CHK-24
+#[test]
+fn what_nobody_read_until_the_process_ends_is_told_too() {
+    let mut ledger = with_pair();
+    ledger.made(Thing::CompletionQueue, CQ, CONTEXT, 3, &at(2));
+    post(&mut ledger, &[send(5, false)]);
+    ledger.errors_unread(QP, &[Unread { wr_id: 5, status: "remote access error" }], None);
+    let event = "IBV_EVENT_CQ_ERR";
+    let queue = ledger.numbered(Thing::CompletionQueue, 3).expect("it has this number");
+    assert_eq!((queue, ledger.numbered(Thing::CompletionQueue, 4)), (CQ, None));
+    ledger.events_unread(Some(Thing::CompletionQueue), queue, &[event], None);
+    ledger.messages_unread(QP, 2, None);
+    ledger.messages_unread(QP, 0, None);
+    ledger.ran_dry(QP, RanDry::default());
+    ledger.ran_dry(QP, RanDry { times: 1, waits: 1_500_000 });
+    ledger.process_ends();
+    let mistakes = ledger.take();
+    let told: Vec<_> =
+        mistakes.iter().map(|it| (it.kind, it.says.as_str(), it.calls.len())).collect();
+    let expected = [
+        (
+            Kind::ErrorUnread,
+            "The process ends before the error of queue pair 0x7 was polled: remote access error, wr_id 0x5.",
+            2,
+        ),
+        (
+            Kind::AsyncUnread,
+            "IBV_EVENT_CQ_ERR of completion queue 0x3 was raised, and nobody has called ibv_get_async_event for it.",
+            1,
+        ),
+        (
+            Kind::CompletionsUnpolled,
+            "The process ends before 2 received messages were polled, which came by queue pair 0x7.",
+            1,
+        ),
+        (
+            Kind::RanDry,
+            "Queue pair 0x7 had no receive for a message, 1 time: its peer was asked to wait for 2 ms in all.",
+            1,
+        ),
+    ];
+    assert_eq!(told[..4], expected);
+    assert!(told[4..].iter().all(|it| it.0 == Kind::LeftAtExit), "{told:?}");
+}
+
+/// Rule: CHK-02
+#[test]
+fn messages_that_nobody_polled_are_lost_with_their_queue_pair() {
+    let mut ledger = with_pair();
+    ledger.messages_unread(QP, 1, Some(&at(30)));
+    let mistakes = ledger.take();
+    let says = "Queue pair 0x7 is destroyed before a received message was polled.";
+    assert_eq!((mistakes[0].kind, &mistakes[0].says[..]), (Kind::CompletionsUnpolled, says));
+    let places: Vec<_> = mistakes[0].calls.iter().map(|(_, call)| call.frames()[0]).collect();
+    assert_eq!(places, [30, 1]);
+}
+
+const SRQ: usize = 0x4000;
+
+/// Rule: CHK-21
+#[test]
+fn the_fullest_queue_of_each_place_is_kept() {
+    let mut ledger = Ledger::default();
+    ledger.made(Thing::CompletionQueue, CQ, CONTEXT, 3, &at(2));
+    ledger.queue_sized(CQ, 16);
+    ledger.queue_holds(CQ, 14);
+    ledger.queue_holds(CQ, 3);
+    ledger.made(Thing::SharedReceiveQueue, SRQ, CONTEXT, 4, &at(3));
+    ledger.shared_queue_sized(SRQ, 3, 4);
+    shared_receives(&mut ledger, SRQ, &[send(1, true), send(2, true)]);
+    for (nth, count) in [(0, 2), (1, 6), (2, 1)] {
+        ledger.made(Thing::QueuePair, QP + nth, CONTEXT, 7, &at(1));
+        let asked = Asked { sends: 8, receives: 4, send_queue: CQ, ..Asked::default() };
+        ledger.pair_made(QP + nth, 7, asked);
+        let posted: Vec<_> = (0..count).map(|wr_id| send(wr_id, false)).collect();
+        if sends(&mut ledger, QP + nth, &posted) {
+            ledger.sends_taken(QP + nth, &posted);
+        }
+        ledger.pair_ended(QP + nth, 0, RanDry::default(), &at(30));
+        ledger.ended(Thing::QueuePair, QP + nth, &at(30));
+    }
+    ledger.take();
+    ledger.process_ends();
+    let marks = ledger
+        .marks()
+        .iter()
+        .map(|it| (it.queue, it.level.most, it.level.asked, it.count, it.made.frames()[0]));
+    let expected = [
+        (Queue::Send, 6, 8, 3, 1),
+        (Queue::Receive, 0, 4, 3, 1),
+        (Queue::Completion, 14, 16, 1, 2),
+        (Queue::SharedReceive, 2, 3, 1, 3),
+    ];
+    assert_eq!(marks.collect::<Vec<_>>(), expected);
+    let says =
+        "Completion queue 0x3 was nearly full: it held 14 completions, and was asked for 16.";
+    let told = ledger.take();
+    let full: Vec<_> = told.iter().filter(|it| it.kind == Kind::QueueFull).collect();
+    assert_eq!(full.iter().map(|it| &it.says[..]).collect::<Vec<_>>(), [says]);
+}
+
+/// Rule: CHK-21
+#[test]
+fn receives_that_were_refused_are_in_no_mark() {
+    let mut ledger = with_pair();
+    let posted: Vec<_> = (0..9).map(|wr_id| send(wr_id, true)).collect();
+    receives(&mut ledger, &posted[..3]);
+    receives(&mut ledger, &posted);
+    ledger.receives_refused(QP, &posted[5..]);
+    receives(&mut ledger, &posted[..1]);
+    ledger.receives_refused(QP, &posted[..1]);
+    ends(&mut ledger, 0);
+    let mark = ledger.marks().iter().find(|it| it.queue == Queue::Receive).expect("it was used");
+    assert_eq!(mark.level.most, 8);
+}
+
+/// Rules: CHK-21, CHK-98
+#[test]
+fn marks_take_fixed_room_and_a_new_size_begins_anew() {
+    let mut ledger = Ledger::default();
+    for nth in 0..1000 {
+        ledger.made(Thing::CompletionQueue, CQ + nth, CONTEXT, 3, &at(nth));
+        ledger.queue_sized(CQ + nth, 16);
+        ledger.queue_holds(CQ + nth, 16);
+        ledger.queue_sized(CQ + nth, 64);
+        ledger.ended(Thing::CompletionQueue, CQ + nth, &at(3));
+    }
+    assert_eq!((ledger.marks().len(), ledger.take()), (64, vec![]));
 }

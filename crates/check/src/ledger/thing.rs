@@ -139,8 +139,10 @@ impl Ledger {
 
     /// An object has ended.
     pub fn ended(&mut self, thing: Thing, address: usize, call: &Call) {
-        if thing == Thing::CompletionQueue {
-            self.queue_ends(address);
+        match thing {
+            Thing::CompletionQueue => self.queue_ends(address),
+            Thing::SharedReceiveQueue => self.shared_queue_ends(address),
+            _ => {}
         }
         let Some(made) = self.objects.remove(&(thing, address)) else { return };
         self.events_end(thing, address);
@@ -159,13 +161,14 @@ impl Ledger {
         self.graves.push_back(Grave { thing, address, made, ended: *call });
     }
 
-    /// An object or a context ends, and the program has not read these fatal events of it.
+    /// An object or a context ends by a call, or with the process, and the program has not read these fatal events of
+    /// it.
     pub fn events_unread(
         &mut self,
         thing: Option<Thing>,
         address: usize,
         events: &[&str],
-        call: &Call,
+        call: Option<&Call>,
     ) {
         let Some(first) = events.first() else { return };
         let made = thing.and_then(|thing| self.objects.get(&(thing, address)));
@@ -177,15 +180,12 @@ impl Ledger {
         };
         let says =
             format!("{first}{of} was raised, and nobody has called ibv_get_async_event for it.");
-        let mut calls = vec![(format!("{ends} here"), *call)];
+        let call = call.map(|call| (format!("{ends} here"), *call));
+        let mut calls: Vec<_> = call.into_iter().collect();
         calls.extend(thing.and_then(|thing| self.made_by(thing, address)));
         self.found(Kind::AsyncUnread, says, calls);
     }
 
-    /// The call that made a living object.
-    pub(super) fn made_by(&self, thing: Thing, address: usize) -> Option<(String, Call)> {
-        let made = self.objects.get(&(thing, address))?;
-        Some(("made here".to_owned(), made.call))
     /// The living object of this kind that has this number.
     pub fn numbered(&self, thing: Thing, number: u32) -> Option<usize> {
         let mut all = self.objects.range((thing, 0)..=(thing, usize::MAX));
@@ -202,6 +202,10 @@ impl Ledger {
         Some(("made here".to_owned(), made.call))
     }
 
+    /// The call that made a living object.
+    pub(super) fn made_by(&self, thing: Thing, address: usize) -> Option<(String, Call)> {
+        let made = self.objects.get(&(thing, address))?;
+        Some(("made here".to_owned(), made.call))
     }
 
     /// Whether an object of this kind has ended at this address.

@@ -1,5 +1,6 @@
 //! The findings of all processes: equal mistakes once, with a count.
 
+use transom_check::mark::Mark;
 use transom_check::record::{Finding, Record, Site};
 use transom_check::{Gravity, Kind};
 
@@ -68,6 +69,13 @@ impl Found {
     }
 }
 
+/// How full the queues were that were made at one place.
+#[derive(Clone, Debug)]
+pub(super) struct Marked {
+    pub(super) mark: Mark<Site>,
+    pub(super) processes: Vec<Process>,
+}
+
 /// All findings of the processes.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
@@ -79,6 +87,8 @@ pub(super) struct Findings {
     pub(super) opened: usize,
     /// The processes whose check ended early because of a mistake in it, and what it says.
     pub(super) stopped: Vec<(Process, String)>,
+    /// How full the queues were.
+    pub(super) marks: Vec<Marked>,
 }
 
 impl Findings {
@@ -87,7 +97,9 @@ impl Findings {
         let opened = files.iter().filter(|records| records.contains(&Record::Opened)).count();
         let mut all: Vec<Found> = Vec::new();
         let stopped = files.iter().filter_map(|records| stopped(records)).collect();
+        let mut marks = Vec::new();
         for records in files {
+            join_marks(&mut marks, &records);
             for (process, finding, count) in findings_of(records) {
                 if choice.wants(finding.kind) {
                     join(&mut all, process, finding, count, choice, symbols);
@@ -99,7 +111,7 @@ impl Findings {
         let suppressed = before - all.len();
         // Within one kind, the first to come stays first.
         all.sort_by_key(|found| (found.gravity, found.kind));
-        Self { all, suppressed, opened, stopped }
+        Self { all, suppressed, opened, stopped, marks }
     }
 
     /// Whether something that a process found is one of the findings.
@@ -113,12 +125,37 @@ impl Findings {
     }
 }
 
-/// A process whose check ended early, and what that says.
-fn stopped(records: &[Record]) -> Option<(Process, String)> {
-    let process = records.iter().find_map(|record| match record {
+/// The process whose records these are.
+fn process_of(records: &[Record]) -> Option<Process> {
+    records.iter().find_map(|record| match record {
         Record::Process { pid, program } => Some(Process { pid: *pid, program: program.clone() }),
         _ => None,
-    });
+    })
+}
+
+/// Adds the marks in a process's file to those of other processes.
+fn join_marks(all: &mut Vec<Marked>, records: &[Record]) {
+    let Some(process) = process_of(records) else { return };
+    for record in records {
+        let Record::Mark(mark) = record else { continue };
+        let is_same = |it: &&mut Marked| {
+            it.mark.queue == mark.queue && it.mark.made.frames == mark.made.frames
+        };
+        match all.iter_mut().find(is_same) {
+            Some(known) => {
+                known.mark.join(mark.level, mark.count);
+                if !known.processes.contains(&process) {
+                    known.processes.push(process.clone());
+                }
+            }
+            None => all.push(Marked { mark: mark.clone(), processes: vec![process.clone()] }),
+        }
+    }
+}
+
+/// A process whose check ended early, and what that says.
+fn stopped(records: &[Record]) -> Option<(Process, String)> {
+    let process = process_of(records);
     let says = records.iter().find_map(|record| match record {
         Record::Stopped { says } => Some(says.clone()),
         _ => None,
@@ -133,7 +170,7 @@ fn findings_of(records: Vec<Record>) -> Vec<(Process, Finding, u64)> {
     for record in records {
         match record {
             Record::Process { pid, program } => process = Process { pid, program },
-            Record::Opened | Record::Stopped { .. } => {}
+            Record::Opened | Record::Stopped { .. } | Record::Mark(_) => {}
             Record::Finding(finding) => findings.push((process.clone(), finding, 1)),
             Record::Again { number, count } => {
                 let newest = findings.iter_mut().rev().find(|(_, it, _)| it.number == number);

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde::Serialize;
 use transom_check::Gravity;
+use transom_check::mark::Mark;
 
-use super::found::{Call, Findings, Found, Process};
-use super::symbols::{Place, Source};
+use super::found::{Call, Findings, Found, Marked, Process};
+use super::symbols::{Place, Source, Symbols};
 use crate::lines::{self, Exact};
 
 #[derive(Serialize)]
@@ -15,7 +16,25 @@ use crate::lines::{self, Exact};
 enum Line<'a> {
     Finding(About<'a>),
     Note(About<'a>),
-    Summary { opened: usize, found: usize, noted: usize, suppressed: usize, stopped: usize },
+    Summary {
+        opened: usize,
+        found: usize,
+        noted: usize,
+        suppressed: usize,
+        stopped: usize,
+        marks: Vec<Full<'a>>,
+    },
+}
+
+/// How full the queues were that were made at one place.
+#[derive(Serialize)]
+struct Full<'a> {
+    queue: &'static str,
+    most: u64,
+    asked: u64,
+    count: u64,
+    processes: Vec<Of<'a>>,
+    calls: Vec<At<'a>>,
 }
 
 #[derive(Serialize)]
@@ -86,13 +105,31 @@ pub(super) fn print(out: &mut dyn Write, found: &Found) -> io::Result<()> {
 }
 
 /// The last line.
-pub(super) fn print_summary(out: &mut dyn Write, findings: &Findings) -> io::Result<()> {
+pub(super) fn print_summary(
+    out: &mut dyn Write,
+    findings: &Findings,
+    symbols: &mut Symbols,
+) -> io::Result<()> {
+    let marks = findings.marks.iter().map(|it| (it, Call::of(&it.mark.made, symbols)));
+    let marks: Vec<_> = marks.collect();
+    fn full<'a>((marked, made): &'a (&'a Marked, Call)) -> Full<'a> {
+        let Mark { queue, level, count, .. } = &marked.mark;
+        Full {
+            queue: queue.name(),
+            most: level.most,
+            asked: level.asked,
+            count: *count,
+            processes: marked.processes.iter().map(of).collect(),
+            calls: vec![at(made)],
+        }
+    }
     let summary = Line::Summary {
         opened: findings.opened,
         found: findings.with(Gravity::Finding).count(),
         noted: findings.with(Gravity::Note).count(),
         suppressed: findings.suppressed,
         stopped: findings.stopped.len(),
+        marks: marks.iter().map(full).collect(),
     };
     lines::print(out, &summary)
 }
@@ -124,10 +161,13 @@ fn named(place: &Place) -> Named<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::FIELDS;
+    use super::super::choice::Choice;
     use super::super::tests::found;
     use super::*;
     use crate::lines::field_names;
     use serde_json::{Value, json};
+    use transom_check::mark::{Level, Queue};
+    use transom_check::record::{Frame, Record, Site};
 
     fn printed(found: &Found) -> Value {
         let mut out = Vec::new();
@@ -156,25 +196,52 @@ mod tests {
         assert_eq!(line["calls"][1]["thread"], 4711);
     }
 
-    #[test]
-    fn the_last_line_counts() {
-        let findings =
-            Findings { all: vec![found()], suppressed: 2, opened: 1, stopped: Vec::new() };
+    fn summary(findings: &Findings) -> Value {
         let mut out = Vec::new();
-        print_summary(&mut out, &findings).unwrap();
-        let line: Value = serde_json::from_slice(&out).unwrap();
-        let expected = json!({ "type": "summary", "opened": 1, "found": 1, "noted": 0, "suppressed": 2,
-                    "stopped": 0 });
-        assert_eq!(line, expected);
+        print_summary(&mut out, findings, &mut Symbols::default()).unwrap();
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    /// Findings beside the marks of two processes.
+    fn with_marks() -> Findings {
+        let file = |pid, most| {
+            let frames = vec![Frame { module: "/opt/server".into(), offset: 4660 }];
+            let made = Site { what: "made here".into(), thread: pid, frames };
+            let level = Level { most, asked: 16 };
+            vec![
+                Record::Process { pid, program: "/opt/server".into() },
+                Record::Mark(Mark { queue: Queue::Send, level, count: 2, made }),
+            ]
+        };
+        let files = vec![file(7, 3), file(8, 5)];
+        let findings = Findings::of(files, &Choice::default(), &mut Symbols::default());
+        Findings { all: vec![found()], suppressed: 2, opened: 1, ..findings }
+    }
+
+    /// Rule: CHK-21
+    #[test]
+    fn the_last_line_counts_and_tells_how_full_the_queues_were() {
+        let line = summary(&with_marks());
+        for (field, expected) in
+            [("opened", 1), ("found", 1), ("noted", 0), ("suppressed", 2), ("stopped", 0)]
+        {
+            assert_eq!(line[field], expected, "{line}");
+        }
+        let [mark] = &line["marks"].as_array().unwrap()[..] else { panic!("{line}") };
+        assert_eq!((&mark["queue"], &mark["most"]), (&json!("send"), &json!(5)));
+        assert_eq!((&mark["asked"], &mark["count"]), (&json!(16), &json!(4)));
+        assert_eq!(mark["processes"].as_array().map(Vec::len), Some(2));
+        assert_eq!(mark["calls"][0]["what"], "made here");
+        assert_eq!(mark["calls"][0]["callers"][0]["offset"], "4660");
     }
 
     #[test]
     fn the_help_lists_every_field() {
         let words: Vec<_> = FIELDS.split([' ', '\n', ',', ';', ':']).collect();
-        let mut fields =
-            ["opened", "found", "noted", "suppressed", "stopped"].map(String::from).to_vec();
+        let mut fields = Vec::new();
         field_names(&printed(&found()), &mut fields);
-        assert!(fields.len() > 20);
+        field_names(&summary(&with_marks()), &mut fields);
+        assert!(fields.len() > 30);
         for field in fields {
             assert!(words.contains(&field.as_str()), "{field}");
         }

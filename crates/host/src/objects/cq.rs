@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use transom_device::queue::{
     Completion, CompletionOptions, CompletionQueue, Feeder, Moderation, Notify, Opcode, Pending,
@@ -64,6 +65,16 @@ pub struct Outlook {
     pub completions: usize,
     /// One of them is of a receive.
     pub has_receive: bool,
+}
+
+/// The completions of a queue that wait to be polled, and what one queue pair has among them.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) count: usize,
+    /// Its errors, other than flushes: the program's number of the work, and the status.
+    pub(super) errors: Vec<(u64, Status)>,
+    /// How many messages it has received well.
+    pub(super) messages: usize,
 }
 
 /// A work queue's access to its completion queue. It lives until [`Feed::end`].
@@ -340,13 +351,30 @@ impl Cq {
         }
     }
 
-    /// The errors of a queue pair that nobody has polled, other than flushes: the program's number of the work, and the
-    /// status.
-    pub(crate) fn errors_of(&self, qp: u32) -> Vec<(u64, Status)> {
-        let queue = self.queue.lock();
-        let has_failed = |status| !matches!(status, Status::Success | Status::Flushed);
-        let errors = queue.waiting().filter(|it| it.qp == qp && has_failed(it.status));
-        errors.map(|it| (it.wr_id, it.status)).collect()
+    /// How many completions wait to be polled.
+    pub fn count(&self) -> usize {
+        self.queue.lock().count()
+    }
+
+    /// The completions that wait to be polled, and what a queue pair has among them. `None` if it is busy for so long.
+    pub(super) fn waiting_of(&self, qp: u32, patience: Duration) -> Option<Waiting> {
+        let begun = Instant::now();
+        let queue = loop {
+            match self.queue.try_lock() {
+                Some(queue) => break queue,
+                None if begun.elapsed() > patience => return None,
+                None => std::thread::yield_now(),
+            }
+        };
+        let mut waiting = Waiting { count: queue.count(), ..Waiting::default() };
+        for it in queue.waiting().filter(|it| it.qp == qp) {
+            match it.status {
+                Status::Success => waiting.messages += usize::from(is_message(it.opcode)),
+                Status::Flushed => {}
+                status => waiting.errors.push((it.wr_id, status)),
+            }
+        }
+        Some(waiting)
     }
 
     /// The device has failed: everybody who waits for an event gets one (rule AE-09).
@@ -371,6 +399,12 @@ impl Cq {
     pub fn check_unused(&self) -> Result<(), Busy> {
         if self.queue.lock().is_fed() { Err(Busy) } else { Ok(()) }
     }
+}
+
+/// Whether a completion of this kind says that a message has come.
+const fn is_message(opcode: Opcode) -> bool {
+    use Opcode::{Receive, ReceiveWriteImmediate, TagNone, TagReceive};
+    matches!(opcode, Receive | ReceiveWriteImmediate | TagReceive | TagNone)
 }
 
 impl HoldsEvents for Cq {

@@ -52,6 +52,7 @@ use crate::events::{AsyncEvent, EventSource};
 pub use attributes::{ModifyFailure, QpAttributes};
 pub use config::{QpConfig, QpReceives};
 use explained::Told;
+pub use explained::Unpolled;
 use feeds::Feeds;
 pub(crate) use inbound::Taken;
 use receive::Receiving;

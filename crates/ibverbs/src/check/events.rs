@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use transom_abi::ibv_wc_status;
 use transom_check::ledger::{ConnectionEvent, Owner, Thing, Unread};
 use transom_device::queue::Status;
+use transom_host::events::AsyncEvent;
 use transom_thread::uncancelled;
 
 use super::Checker;
@@ -72,9 +73,21 @@ impl Checker {
     pub(crate) fn events_unread(&self, thing: Option<Thing>, address: usize, events: &[&str]) {
         if !events.is_empty() {
             let call = self.call();
-            self.tell(|ledger| ledger.events_unread(thing, address, events, &call));
+            self.tell(|ledger| ledger.events_unread(thing, address, events, Some(&call)));
         }
     }
+}
+
+/// The kind of object that has failed, if it is not the device, and the event's name in C. None of another event.
+pub(crate) fn fatal(event: AsyncEvent) -> Option<(Option<Thing>, &'static str)> {
+    Some(match event {
+        AsyncEvent::CqError => (Some(Thing::CompletionQueue), "IBV_EVENT_CQ_ERR"),
+        AsyncEvent::QpFatal => (Some(Thing::QueuePair), "IBV_EVENT_QP_FATAL"),
+        AsyncEvent::QpRequestError => (Some(Thing::QueuePair), "IBV_EVENT_QP_REQ_ERR"),
+        AsyncEvent::QpAccessError => (Some(Thing::QueuePair), "IBV_EVENT_QP_ACCESS_ERR"),
+        AsyncEvent::DeviceFatal => (None, "IBV_EVENT_DEVICE_FATAL"),
+        _ => return None,
+    })
 }
 
 /// An error that nobody has polled.

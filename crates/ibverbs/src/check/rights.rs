@@ -75,16 +75,4 @@ impl Checker {
             device.withhold(key, access(Rights { read: false, ..unused }));
         });
     }
-
-    /// The process ends. Tells the ledger which keys are still open to peers.
-    pub(super) fn open_at_end(&self) {
-        let devices = self.devices.lock();
-        let is_open = |&(id, key): &(usize, u32)| {
-            let device = devices.get(&id).and_then(|device| device.upgrade());
-            device.is_some_and(|device| device.is_valid(Key(key)))
-        };
-        let keys = self.tell(|ledger| ledger.granted_keys());
-        let open: Vec<_> = keys.into_iter().filter(is_open).collect();
-        self.tell(|ledger| ledger.open_at_end(&open));
-    }
 }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
+use transom_check::Call;
 use transom_check::ledger::Mistake;
+use transom_check::mark::Mark;
 use transom_check::record::{Finding, Record, Site};
 
 use crate::records::Records;
@@ -50,11 +52,16 @@ impl Sink {
         let _ = self.file.append(&Record::Stopped { says }.to_string());
     }
 
-    /// Writes how often each mistake came.
-    pub(super) fn end(&mut self) {
+    /// Writes how often each mistake came, and how full the queues were.
+    pub(super) fn end(&mut self, marks: &[Mark<Call>]) {
         let several = self.known.values().filter(|(_, count)| *count > 1);
         let counts = several.map(|&(number, count)| Record::Again { number, count }.to_string());
-        let _ = self.file.append(&counts.collect::<String>());
+        let marks = marks.iter().map(|Mark { queue, level, count, made }| {
+            let made = as_site("made here".to_owned(), made);
+            let mark = Mark { queue: *queue, level: *level, count: *count, made };
+            Record::Mark(mark).to_string()
+        });
+        let _ = self.file.append(&counts.chain(marks).collect::<String>());
     }
 }
 
@@ -70,10 +77,11 @@ fn identity(mistake: &Mistake) -> u64 {
 
 fn finding(number: u32, mistake: Mistake) -> Record {
     let Mistake { kind, says, calls } = mistake;
-    let sites = calls.into_iter().map(|(what, call)| Site {
-        what,
-        thread: call.thread,
-        frames: call.frames().iter().map(|address| site::frame(*address)).collect(),
-    });
-    Record::Finding(Finding { number, kind, says, sites: sites.collect() })
+    let sites = calls.into_iter().map(|(what, call)| as_site(what, &call)).collect();
+    Record::Finding(Finding { number, kind, says, sites })
+}
+
+fn as_site(what: String, call: &Call) -> Site {
+    let frames = call.frames().iter().map(|address| site::frame(*address)).collect();
+    Site { what, thread: call.thread, frames }
 }

@@ -15,6 +15,7 @@ use transom_host::device::Device;
 use transom_host::objects::QueuePair;
 use transom_system::rehearsal;
 
+use super::end::PATIENCE;
 use super::{Checker, events, id_of};
 use crate::site;
 
@@ -79,7 +80,7 @@ impl Checker {
         });
         let Some(call) = late else { return };
         let pair = self.pairs.lock().get(&address).and_then(Weak::upgrade);
-        if let Some(times @ 1..) = pair.map(|pair| pair.ran_dry().times) {
+        if let Some(times @ 1..) = pair.and_then(|pair| Some(pair.ran_dry(PATIENCE)?.times)) {
             self.tell(|ledger| ledger.receive_was_late(address, times, &call));
         }
     }
@@ -124,8 +125,15 @@ impl Checker {
         answer
     }
 
-    /// The program polls, and gets these completions. `is_empty` says that it sees that there are no more.
-    pub(crate) fn polled(&self, queue: usize, completions: &[ibv_wc], is_empty: bool) {
+    /// The program polls, and gets these completions. `is_empty` says that it sees that there are no more, and `waiting`
+    /// how many there are.
+    pub(crate) fn polled(
+        &self,
+        queue: usize,
+        completions: &[ibv_wc],
+        is_empty: bool,
+        waiting: impl FnOnce() -> usize,
+    ) {
         let has_channels = self.sleepers.has_channels();
         let is_error = completions.iter().any(has_failed);
         if is_error {
@@ -137,10 +145,12 @@ impl Checker {
         let is_named = is_error || (is_empty && has_channels);
         self.attempt(|| {
             let call = if is_named { site::call() } else { site::thread_only() };
+            let (got, left) = (completions.len(), if is_empty { 0 } else { waiting() });
             let watched = self.told(
                 |_| true,
                 |ledger| {
-                    ledger.queue_polled(queue, completions.len(), is_empty, &call);
+                    ledger.queue_polled(queue, got, is_empty, &call);
+                    ledger.queue_holds(queue, got + left);
                     let of_requests = completions.iter().filter(|wc| is_of_request(wc));
                     let completed = of_requests.map(|wc| completed(queue, wc));
                     ledger.polled(completed, &call, self)

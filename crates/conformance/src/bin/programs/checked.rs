@@ -134,7 +134,7 @@ fn found(directory: &Path) -> Result<BTreeMap<String, Found>, String> {
                 Record::Stopped { says } => {
                     program.iter_mut().for_each(|found| found.stopped.push(says.clone()));
                 }
-                Record::Opened | Record::Again { .. } => {}
+                Record::Opened | Record::Again { .. } | Record::Mark(_) => {}
             }
         }
     }

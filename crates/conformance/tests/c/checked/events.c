@@ -154,6 +154,41 @@ static void async_unread(int wrong)
 	end_pair(&pair); /* destroyed */
 }
 
+static void leaves(int number)
+{
+	CHECK(number == SIGTERM);
+	exit(0);
+}
+
+/* The process ends in the handler of a signal. */
+static void error_unread_at_exit(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_async_event event;
+
+	fail(&pair); /* posted */
+	if (!wrong)
+		polled(pair.cq, 1);
+	CHECK(!ibv_get_async_event(pair.context, &event));
+	ibv_ack_async_event(&event);
+	CHECK(signal(SIGTERM, leaves) != SIG_ERR && !raise(SIGTERM));
+}
+
+/* The process just exits. */
+static void async_unread_at_exit(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_async_event event;
+
+	fail(&pair);
+	polled(pair.cq, 1);
+	if (!wrong) {
+		CHECK(!ibv_get_async_event(pair.context, &event));
+		ibv_ack_async_event(&event);
+	}
+	exit(0);
+}
+
 int main(int count, char **arguments)
 {
 	static const struct mistake mistakes[] = {
@@ -165,6 +200,8 @@ int main(int count, char **arguments)
 		{"acked-too-much", acked_too_much},
 		{"error-unread", error_unread},
 		{"async-unread", async_unread},
+		{"error-unread-at-exit", error_unread_at_exit},
+		{"async-unread-at-exit", async_unread_at_exit},
 	};
 
 	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);

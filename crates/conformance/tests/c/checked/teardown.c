@@ -160,8 +160,108 @@ static void ran_dry(int wrong)
 	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED);
 	CHECK(ibv_poll_cq(pair.cq, 0, &wc) == 0);
 	if (wrong)
-		receive_on(pair.ends[1], 2);
+		receive_on(pair.ends[1], 2); /* late */
 	polled(pair.cq, 2);
+	end_pair(&pair);
+}
+
+/* The same, and the process just exits. */
+static void ran_dry_at_exit(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_wc wc;
+
+	if (!wrong)
+		receive_on(pair.ends[1], 2);
+	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED);
+	CHECK(ibv_poll_cq(pair.cq, 0, &wc) == 0);
+	if (wrong)
+		receive_on(pair.ends[1], 2); /* late */
+	polled(pair.cq, 2);
+	exit(0);
+}
+
+/* Connects the pair anew, with a completion queue of its own for what the second end receives. */
+static struct ibv_cq *receives_apart(struct pair *pair)
+{
+	struct ibv_cq *cq = ibv_create_cq(pair->context, DEPTH, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = {.send_cq = pair->cq, .recv_cq = pair->cq, .qp_type = IBV_QPT_RC,
+					.cap = {DEPTH, DEPTH, 1, 1, 0}};
+
+	CHECK(cq && !ibv_destroy_qp(pair->ends[0]) && !ibv_destroy_qp(pair->ends[1]));
+	CHECK((pair->ends[0] = ibv_create_qp(pair->pd, &init)));
+	init.recv_cq = cq;
+	CHECK((pair->ends[1] = ibv_create_qp(pair->pd, &init)));
+	for (int i = 0; i < 2; i++)
+		connect_to(pair->ends[i], pair->context, pair->ends[!i]->qp_num);
+	return cq;
+}
+
+static void end_apart(struct pair *pair, struct ibv_cq *cq)
+{
+	for (int i = 0; i < 2; i++)
+		CHECK(!ibv_destroy_qp(pair->ends[i]));
+	pair->ends[0] = pair->ends[1] = NULL;
+	CHECK(!ibv_destroy_cq(cq));
+	end_pair(pair);
+}
+
+static void message_unpolled(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_cq *cq = receives_apart(&pair);
+
+	receive_on(pair.ends[1], 2);
+	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED);
+	polled(pair.cq, 1);
+	if (!wrong)
+		polled(cq, 1);
+	end_apart(&pair, cq); /* destroyed */
+}
+
+/* The same, and the process just exits. */
+static void message_unpolled_at_exit(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_cq *cq = receives_apart(&pair);
+
+	receive_on(pair.ends[1], 2);
+	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED);
+	polled(pair.cq, 1);
+	if (!wrong)
+		polled(cq, 1);
+	exit(0);
+}
+
+static void completions_full(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_cq *cq = receives_apart(&pair);
+
+	for (int i = 0; i < DEPTH; i++) {
+		receive_on(pair.ends[1], 2);
+		send_on(pair.ends[0], 1, IBV_SEND_SIGNALED);
+		polled(pair.cq, 1);
+		if (!wrong)
+			polled(cq, 1);
+	}
+	if (wrong)
+		polled(cq, DEPTH);
+	end_apart(&pair, cq);
+}
+
+/* A shared receive queue that is not full. */
+static void shared_queue(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(pair.pd, &init);
+	struct ibv_recv_wr receive = {.wr_id = 1}, *bad;
+
+	CHECK(srq && !wrong);
+	for (int i = 0; i < 3; i++)
+		CHECK(!ibv_post_srq_recv(srq, &receive, &bad));
+	CHECK(!ibv_destroy_srq(srq));
 	end_pair(&pair);
 }
 
@@ -288,6 +388,11 @@ int main(int count, char **arguments)
 		{"refused-and-dropped", refused_and_dropped},
 		{"queue-could-overrun", queue_could_overrun},
 		{"ran-dry", ran_dry},
+		{"ran-dry-at-exit", ran_dry_at_exit},
+		{"message-unpolled", message_unpolled},
+		{"message-unpolled-at-exit", message_unpolled_at_exit},
+		{"completions-full", completions_full},
+		{"shared-queue", shared_queue},
 		{"beyond-asked", beyond_asked},
 		{"used-in-other-ways", used_in_other_ways},
 		{"sent-to-destroyed", sent_to_destroyed},

@@ -216,6 +216,40 @@ fn a_function_is_suppressed() {
     assert_eq!(checked("used-after-destroy *\n* begin_queues\n").0, Some(66));
 }
 
+/// Rule: CHK-21
+#[test]
+fn how_full_the_queues_were_is_in_the_last_line() {
+    let marks = |name: &str, form: &str| {
+        let (_, printed) = check(&["--json"], &[binary(), name, form]);
+        let summary = lines(&printed.output).pop().expect("a summary");
+        let marks = summary["marks"].as_array().expect("a list").clone();
+        let mut told: Vec<_> = marks
+            .iter()
+            .map(|it| {
+                assert_eq!(it["processes"][0]["process"], "teardown", "{it}");
+                let callers = it["calls"][0]["callers"].as_array().expect("a list");
+                assert!(callers.iter().any(|place| place["function"] == "main"), "{it}");
+                let queue = it["queue"].as_str().expect("a text").to_owned();
+                let number = |key: &str| it[key].as_u64().expect("a number");
+                (queue, number("most"), number("asked"), number("count"))
+            })
+            .collect();
+        told.sort();
+        told
+    };
+    let mark = |queue: &str, most, asked, count| (queue.to_owned(), most, asked, count);
+    let expected =
+        [mark("completion", 16, 64, 1), mark("receive", 0, 16, 2), mark("send", 16, 16, 2)];
+    assert_eq!(marks("queue-full", "wrong"), expected);
+    let expected = [
+        mark("completion", 0, 64, 1),
+        mark("receive", 0, 16, 2),
+        mark("send", 0, 16, 2),
+        mark("shared_receive", 3, 4, 1),
+    ];
+    assert_eq!(marks("shared-queue", "right"), expected);
+}
+
 /// Every kind has a wrong program and its right twin, and a test that runs both.
 #[test]
 fn every_kind_has_a_wrong_program_and_a_right_one() {

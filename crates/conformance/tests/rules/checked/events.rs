@@ -103,6 +103,24 @@ fn a_fatal_event_is_not_read() {
     PROGRAM.shows(Kind::AsyncUnread, &["destroyed"]);
 }
 
+/// By `exit`, or by one in the handler of a signal.
+/// Rules: CHK-03, CHK-09
+#[test]
+fn what_nobody_read_is_told_of_a_process_that_just_exits() {
+    PROGRAM.shows_at_exit(
+        "error-unread-at-exit",
+        Kind::ErrorUnread,
+        "posted",
+        "The process ends before the error of queue pair 0x",
+    );
+    PROGRAM.shows_at_exit(
+        "async-unread-at-exit",
+        Kind::AsyncUnread,
+        "",
+        "IBV_EVENT_QP_ACCESS_ERR of queue pair 0x",
+    );
+}
+
 /// Rule: CHK-34
 #[test]
 fn more_is_acknowledged_than_was_got() {

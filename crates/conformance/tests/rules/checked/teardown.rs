@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use transom_check::Kind;
+use transom_check::record::Finding;
 use transom_conformance::checked::Checked;
 
 static PROGRAM: LazyLock<Checked> =
@@ -18,6 +19,18 @@ fn work_under_way_is_lost_with_its_queue_pair() {
 #[test]
 fn completions_are_left_unpolled() {
     PROGRAM.shows(Kind::CompletionsUnpolled, &["posted"]);
+}
+
+/// Rule: CHK-02
+#[test]
+fn messages_are_left_unpolled() {
+    PROGRAM.shows_all("message-unpolled", Kind::CompletionsUnpolled, "destroyed");
+    PROGRAM.shows_at_exit(
+        "message-unpolled-at-exit",
+        Kind::CompletionsUnpolled,
+        "",
+        "The process ends before a received message was polled, which came by queue pair 0x",
+    );
 }
 
 /// Rule: CHK-04
@@ -85,7 +98,24 @@ fn a_full_send_queue_has_nothing_signaled() {
 /// Rule: CHK-21
 #[test]
 fn a_send_queue_was_full() {
-    PROGRAM.shows(Kind::QueueFull, &[]);
+    let found = PROGRAM.shows(Kind::QueueFull, &[]);
+    let says = " was full: it held 16 requests, and was asked for 16.";
+    assert!(
+        found.says.starts_with("The send queue of ") && found.says.ends_with(says),
+        "{found:?}"
+    );
+}
+
+/// Rule: CHK-21
+#[test]
+fn a_completion_queue_was_full() {
+    let name = "completions-full";
+    let found = PROGRAM.run(&[name, "wrong"]);
+    let [full] = &found[..] else { panic!("{found:#?}") };
+    let says = " was full: it held 16 completions, and was asked for 16.";
+    assert!(full.says.starts_with("Completion queue ") && full.says.ends_with(says), "{full:?}");
+    assert_eq!(full.kind, Kind::QueueFull);
+    PROGRAM.is_silent_on(name, Kind::QueueFull);
 }
 
 /// Rule: CHK-22
@@ -97,7 +127,21 @@ fn a_completion_queue_could_overrun() {
 /// Rule: CHK-24
 #[test]
 fn a_message_found_no_receive() {
-    PROGRAM.shows(Kind::RanDry, &[]);
+    let late = PROGRAM.shows(Kind::RanDry, &["late"]);
+    is_told_how_often(&late);
+    let name = "ran-dry-at-exit";
+    let late = PROGRAM.shows_at_exit(name, Kind::RanDry, "late", "Queue pair 0x");
+    is_told_how_often(&late);
+}
+
+/// A message had to wait at least once, for a time that is not zero.
+fn is_told_how_often(dry: &Finding) {
+    let says = dry.says.split_once(" had no receive for a message, ").expect(&dry.says).1;
+    let (times, rest) = says.split_once(" time").expect(&dry.says);
+    let (_, waits) = rest.split_once(": its peer was asked to wait for ").expect(&dry.says);
+    let waits = waits.strip_suffix(" ms in all.").expect(&dry.says);
+    let numbers = [times, waits].map(|it| it.parse::<u64>().expect("a number"));
+    assert!(numbers.iter().all(|it| *it >= 1), "{dry:?}");
 }
 
 /// Rule: CHK-25

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
 
 use transom_device::execution::{Failure, QueueSide, RanDry, Unheard, Why};
 use transom_device::protection::Reason;
@@ -14,8 +15,9 @@ use transom_system::registry::{Fate, Found, Work};
 
 use super::QueuePair;
 use super::services::At;
-use crate::objects::Link;
+use crate::objects::cq::Feed;
 use crate::objects::seldom::Seldom;
+use crate::objects::{Cq, Link};
 
 /// The notes that were made, so that none is repeated again and again.
 #[derive(Default)]
@@ -44,6 +46,17 @@ impl Told {
         once.for_each(|told| told.store(false, Relaxed));
         self.by_program.store(false, Relaxed);
     }
+}
+
+/// What nobody has polled of a queue pair.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unpolled {
+    /// Its errors, other than flushes: the program's number of the work, and the status.
+    pub errors: Vec<(u64, Status)>,
+    /// How many messages it has received well.
+    pub messages: usize,
+    /// How many completions there are in the queue of its sends, and in that of its receives, of others too.
+    pub completions: [usize; 2],
 }
 
 impl QueuePair {
@@ -75,16 +88,26 @@ impl QueuePair {
         })
     }
 
-    /// How often, and for how long, its peer was asked to wait for a receive.
-    pub fn ran_dry(&self) -> RanDry {
-        self.receive.half.lock().responder.ran_dry()
+    /// How often, and for how long, its peer was asked to wait for a receive. `None` if it is busy for so long.
+    pub fn ran_dry(&self, patience: Duration) -> Option<RanDry> {
+        Some(self.receive.half.try_lock_for(patience)?.responder.ran_dry())
     }
 
-    /// Its errors that nobody has polled, other than flushes: the program's number of the work, and the status.
-    pub fn unread_errors(&self) -> Vec<(u64, Status)> {
-        let mut queues: Vec<_> = self.own_completion_queues().collect();
-        queues.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        queues.into_iter().flat_map(|queue| queue.errors_of(self.number().bits())).collect()
+    /// What nobody has polled of it. A completion queue that is busy for so long is left out.
+    pub fn unpolled(&self, patience: Duration) -> Unpolled {
+        let number = self.number().bits();
+        let mut all = Unpolled::default();
+        let mut seen: Option<&Arc<Cq>> = None;
+        for (feed, count) in [&self.feeds.send, &self.feeds.receive].into_iter().zip(0..) {
+            let Some(queue) = feed.as_ref().map(Feed::cq) else { continue };
+            let Some(waiting) = queue.waiting_of(number, patience) else { continue };
+            all.completions[count] = waiting.count;
+            if seen.replace(queue).is_none_or(|seen| !Arc::ptr_eq(seen, queue)) {
+                all.errors.extend(waiting.errors);
+                all.messages += waiting.messages;
+            }
+        }
+        all
     }
 
     /// How many requests of the send queue are not carried out yet.
