@@ -4,7 +4,7 @@
 mod ceph;
 mod fabtests;
 mod remote_memory;
-mod sources;
+pub(crate) mod sources;
 mod valkey;
 
 use std::path::Path;

@@ -64,7 +64,7 @@ pub(crate) fn run(
 }
 
 /// An address of this host that is not loopback, if it has one. An id that is bound to loopback has no device.
-fn own_address() -> IpAddr {
+pub(crate) fn own_address() -> IpAddr {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let Ok(addresses) = Addresses::read() else { return loopback };
     addresses.iter().map(|(_, it)| it.ip()).find(IpAddr::is_ipv4).unwrap_or(loopback)

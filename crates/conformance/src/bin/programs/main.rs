@@ -20,6 +20,7 @@ mod record;
 mod rehearsed;
 mod rehearsed_speed;
 mod rxe;
+mod sanitized;
 mod skips;
 mod spaces;
 mod speed;
@@ -88,6 +89,8 @@ enum Script {
     Apart,
     /// Programs of ours under sanitizers, debuggers, allocators and languages
     Watchers,
+    /// The examples of rdma-core, built with ThreadSanitizer
+    Sanitized,
     /// The programs of most scripts, and our examples, under `transom check`
     Checked,
     /// Many of these programs under `transom rehearse`, a minute each, or with --long an hour
@@ -182,6 +185,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if arguments.script == Script::Watchers {
         reports.push(watchers::run(&installation, style)?);
+    }
+    if arguments.script == Script::Sanitized {
+        reports.push(sanitized::run(&installation, style)?);
     }
     if arguments.script == Script::Checked {
         reports.push(checked::run(&installation, style, extent)?);

@@ -18,6 +18,7 @@ The programs that `cargo xtask programs` runs, with the results of the last reco
     cargo xtask programs strangers --bless
     cargo xtask programs apart --bless
     cargo xtask programs watchers --bless
+    cargo xtask programs sanitized --bless
     cargo xtask programs checked --bless
     cargo xtask programs rehearsed --bless
     cargo xtask programs rxe --bless
@@ -153,7 +154,8 @@ impl Record {
         if !rows.is_empty() {
             rows.insert(0, format!("\n{script} differs from {FILE}:"));
             let wanted = match *script {
-                script @ ("strangers" | "apart" | "watchers" | "checked" | "rxe-speed") => script,
+                script @ ("strangers" | "apart" | "watchers" | "sanitized" | "checked"
+                | "rxe-speed") => script,
                 "rxe-connections" | "rxe-cmtime" => "rxe-connections",
                 script if script.starts_with("rxe") => "rxe",
                 _ => "all",
