@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use transom_host::{Copying, Memory, OpenError, Options};
 use transom_net::faults::Faults;
 use transom_system::environment::{
-    CAPTURE, CONGESTION, CONNECT_TIMEOUT, COPY, EXPLAIN, FAULT, FAULT_RUN, LINK, MEMORY,
+    CAPTURE, CONGESTION, CONNECT_TIMEOUT, COPY, EXPLAIN, FAULT, FAULT_RUN, LAST_BYTE, LINK, MEMORY,
     NotAllowed, SET_BY_A_RUN, TRACE, WATCHER, WINDOWS,
 };
-use transom_system::log;
+use transom_system::{log, sanitizers};
 
 use crate::description::Description;
 
@@ -39,6 +39,7 @@ fn refused(cause: io::Error) -> OpenError {
 fn chosen() -> Result<Options, NotAllowed> {
     // Only check it here: the shared object has already started the log.
     log::level()?;
+    sanitizers::last_byte_tells(LAST_BYTE.choose(&[("tells", true)])?.unwrap_or(false));
     let milliseconds = |text: &str| text.parse::<u64>().ok().filter(|time| *time > 0);
     Ok(Options {
         windows_2a: WINDOWS.choose(&[("2A", true), ("2B", false)])?.unwrap_or(false),

@@ -74,6 +74,13 @@ pub const CONNECT_TIMEOUT: Variable = Variable {
     value: "MS",
     effect: "Give a connection up after so many milliseconds without an answer",
 };
+/// Whether what a peer has written tells that it is there.
+pub const LAST_BYTE: Variable = Variable {
+    name: "TRANSOM_LAST_BYTE",
+    value: "tells",
+    effect: "Under ThreadSanitizer, let the program look at memory until a peer has written it: for programs \
+             that rely on the last byte to arrive last",
+};
 /// How much is logged.
 pub const LOG: Variable = Variable {
     name: "TRANSOM_LOG",
@@ -104,7 +111,7 @@ pub const EXPLAIN: Variable = of_a_run("TRANSOM_EXPLAIN", "NUMBER");
 pub const TREE: Variable = of_a_run("TRANSOM_TREE", "DIR");
 
 /// All variables.
-pub const ALL: [&Variable; 20] = [
+pub const ALL: [&Variable; 21] = [
     &LIB,
     &DEVICE_NAME,
     &DEVICES,
@@ -114,6 +121,7 @@ pub const ALL: [&Variable; 20] = [
     &LINK,
     &CONGESTION,
     &CONNECT_TIMEOUT,
+    &LAST_BYTE,
     &LOG,
     &FAULT,
     &FAULT_RUN,

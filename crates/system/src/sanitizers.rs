@@ -25,6 +25,7 @@ use std::marker::PhantomData;
 use transom_device::operation::Operation;
 
 pub use allocator::Allocator;
+pub use fibers::last_byte_tells;
 pub use posts::{Posted, note_post};
 pub use runtimes::begin;
 use runtimes::{Runtimes, runtimes};

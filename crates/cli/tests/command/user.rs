@@ -976,7 +976,7 @@ fn devices_are_those_that_the_user_told() {
 
 /// Values that a variable may not have, and words of the error about allowed values. The other variables take any
 /// value: a file or a directory, and the error says what is wrong with it.
-const WRONG: [(&str, &str, &str); 15] = [
+const WRONG: [(&str, &str, &str); 16] = [
     ("TRANSOM_DEVICE_NAME", "a/b", "letters, digits"),
     ("TRANSOM_DEVICES", "a;b,speed=3", "is no speed of a port"),
     ("TRANSOM_WINDOWS", "2C", "may be 2A or 2B"),
@@ -985,6 +985,7 @@ const WRONG: [(&str, &str, &str); 15] = [
     ("TRANSOM_LINK", "wrie", "may be wire"),
     ("TRANSOM_CONGESTION", "yes", "may be notify"),
     ("TRANSOM_CONNECT_TIMEOUT", "0", "may be a number of milliseconds"),
+    ("TRANSOM_LAST_BYTE", "yes", "may be tells"),
     ("TRANSOM_LOG", "much", "may be off, error, warn, info, debug or trace"),
     ("TRANSOM_FAULT", "loss=2", "is not a share from 0% to 100%"),
     ("TRANSOM_FAULT", "device-removal,at=1s,device=1", "the program has one device, 0"),

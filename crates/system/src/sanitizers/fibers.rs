@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{LazyLock, OnceLock};
 
 use parking_lot::Mutex;
@@ -145,6 +145,15 @@ fn is_peer_here(work: &Work) -> bool {
     work.peer_is_of_this_host && FIBERS.lock().get(&peer).is_some_and(|fiber| fiber.is_ours)
 }
 
+/// The program relies on the last byte of a WRITE to arrive last.
+static LAST_BYTE_TELLS: AtomicBool = AtomicBool::new(false);
+
+/// Says whether the program relies on the last byte of a peer's WRITE to arrive last. Then the sanitizer is not told that
+/// the WRITE changes memory: no instruction of the program's says when it has seen that byte.
+pub fn last_byte_tells(it_does: bool) {
+    LAST_BYTE_TELLS.store(it_does, Relaxed);
+}
+
 /// Does on a fiber what the half at work does to memory of the program.
 pub(super) fn touch(tsan: &Fibers, work: &Work, address: u64, length: u64, access: Access) {
     let Some(fiber) = fiber(tsan, work.qp, work.half, false) else { return };
@@ -187,6 +196,7 @@ pub(super) fn touch(tsan: &Fibers, work: &Work, address: u64, length: u64, acces
             Access::Write if work.is_atomic() => {
                 (tsan.atomic_add)(address as *mut u64, 0, RELAXED);
             }
+            Access::Write if remote && LAST_BYTE_TELLS.load(Relaxed) => {}
             Access::Read => (tsan.read_range)(address as *const c_void, length as usize, pc),
             Access::Write => (tsan.write_range)(address as *const c_void, length as usize, pc),
         }

@@ -37,6 +37,8 @@ struct Sanitized {
     under: Vec<String>,
     /// By which link the queue pairs of a process are connected.
     link: &'static str,
+    /// Whether the last byte of a WRITE tells that all of it is there: `tells`, or nothing.
+    last_byte: &'static str,
     address_options: &'static str,
     /// The program for the other process. By default it is the same.
     peer: Option<PathBuf>,
@@ -59,8 +61,16 @@ impl Sanitized {
     }
 
     fn of(scratch: Scratch, binary: PathBuf) -> Self {
-        let under = Vec::new();
-        Self { _scratch: scratch, binary, under, link: "", address_options: SHORT, peer: None }
+        let (under, link, last_byte) = (Vec::new(), "", "");
+        Self {
+            _scratch: scratch,
+            binary,
+            under,
+            link,
+            last_byte,
+            address_options: SHORT,
+            peer: None,
+        }
     }
 
     /// With a sanitizer that only clang has. `None` if there is no clang.
@@ -83,7 +93,7 @@ impl Sanitized {
         let words = [self.under.clone(), vec![binary, case.to_owned()]].concat();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).env("LD_LIBRARY_PATH", library(env!("CARGO_TARGET_TMPDIR")));
-        command.env("TRANSOM_LINK", self.link);
+        command.env("TRANSOM_LINK", self.link).env("TRANSOM_LAST_BYTE", self.last_byte);
         // Stacks of what is freed and allocated are longer than a pipe is deep.
         command.env("ASAN_OPTIONS", self.address_options);
         self.peer.iter().for_each(|peer| _ = command.env("PEER", peer));
@@ -285,6 +295,18 @@ fn the_thread_sanitizer_sees_what_nothing_orders() {
 #[test]
 fn the_thread_sanitizer_is_silent_where_all_is_right() {
     THREAD.is_silent();
+}
+
+/// Rules: CHK-83, CHK-87
+#[test]
+fn the_thread_sanitizer_lets_the_last_byte_tell_if_the_program_relies_on_it() {
+    let thread = Sanitized { last_byte: "tells", ..Sanitized::by_gcc("thread") };
+    thread.is_silent_in(&["told_by_nothing"]);
+    thread.is_silent();
+    thread.reports(&[
+        ("changed_before_it_completed", &["data race", "#0 change", "(SEND)'", "post_it"]),
+        ("read_before_it_completed", &["data race", "#0 change", "(RECV)'", "post_the_receive"]),
+    ]);
 }
 
 /// Rules: CHK-82, CHK-87
