@@ -9,7 +9,7 @@ mod wait;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-pub use own::{SignalsBlocked, start};
+pub use own::{SignalsBlocked, have_names, start};
 pub use wait::poll;
 
 /// This thread's errno.

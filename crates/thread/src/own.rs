@@ -3,7 +3,32 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{Builder, JoinHandle};
+
+/// How many threads of ours have yet to begin. Until then the system has the name of the thread that starts them.
+static BEGINNING: AtomicUsize = AtomicUsize::new(0);
+
+/// A thread has yet to begin.
+struct Beginning;
+
+impl Beginning {
+    fn new() -> Self {
+        BEGINNING.fetch_add(1, SeqCst);
+        Self
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        BEGINNING.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Whether all threads of ours that were started have their names.
+pub fn have_names() -> bool {
+    BEGINNING.load(SeqCst) == 0
+}
 
 /// Starts a thread of ours. No handler of the program ever runs in it: signals are for the program's own threads, and a
 /// wait of one of these may be what a signal is to end.
@@ -17,7 +42,11 @@ pub fn start<T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     // The new thread begins with the signals of the one that starts it. If it blocked them itself, one could come before.
     let _blocked = SignalsBlocked::all();
-    Builder::new().name(name.to_owned()).spawn(work)
+    let beginning = Beginning::new();
+    Builder::new().name(name.to_owned()).spawn(move || {
+        drop(beginning);
+        work()
+    })
 }
 
 /// All signals are blocked in this thread until this is dropped.
@@ -64,5 +93,17 @@ mod tests {
         let ours = start("ours", move || signals.map(blocks)).expect("a thread");
         assert_eq!(ours.join().expect("it ends"), [true; 4]);
         assert_eq!(signals.map(blocks), [false; 4]);
+    }
+
+    #[test]
+    fn a_thread_of_ours_has_its_name_once_it_counts_as_begun() {
+        let name = || std::fs::read_to_string("/proc/thread-self/comm").expect("it is there");
+        let ours = start("ours", move || (have_names(), name())).expect("a thread");
+        // Another test's may begin just now.
+        let (_, name) = ours.join().expect("it ends");
+        assert_eq!(name, "ours\n");
+        while !have_names() {
+            std::thread::yield_now();
+        }
     }
 }

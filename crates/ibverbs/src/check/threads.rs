@@ -1,6 +1,10 @@
 //! What wakes the program's threads, or could: other threads of it, and its timers.
 
-use std::fs;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+/// How long a thread may take to begin. In a forked child none may ever.
+const BEGINS: Duration = Duration::from_secs(1);
 
 /// The name of the watcher of sleeping threads.
 pub(super) const WATCHER: &str = "transom-check";
@@ -10,6 +14,10 @@ const OWN: [&str; 2] = ["transom", WATCHER];
 
 /// Whether this process has only one thread of the program's. False if the system does not tell.
 pub(super) fn is_alone() -> bool {
+    let until = Instant::now() + BEGINS;
+    while !transom_thread::have_names() && Instant::now() < until {
+        thread::yield_now();
+    }
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
     let main = std::process::id().to_string();
     let is_own = |name: &str| OWN.contains(&name.trim_end());
