@@ -179,6 +179,17 @@ kinds! {
         "Look up the key, the right, the address or the length: `transom explain` has the reason. A program may try on \
          purpose what it is not allowed."
         "ibv_poll_cq(3)";
+    /// A fetch-and-add adds an address of the program.
+    AddressAdded "address-added" "CHK-27" Note
+        "a fetch-and-add adds an address of the program"
+        "Set wr.atomic.compare_add to the number, not to the address where the program has it."
+        "ibv_post_send(3)";
+    /// A peer uses a key of a type 2 window early.
+    KeyEarly "key-early" "CHK-47" Note
+        "a peer uses the key of a type 2 window before the completion of its bind is polled"
+        "Poll the completion of the bind before you tell a peer that it may use the key, or tell it on the queue pair that \
+         binds it."
+        "ibv_post_send(3)";
     /// A request is posted to a queue pair whose error was polled.
     PostedAfterError "posted-after-error" "CHK-08" Note
         "a request is posted to a queue pair whose error was polled"
@@ -200,9 +211,9 @@ kinds! {
         "a thread sleeps while completions wait, until something else wakes it"
         "Call ibv_req_notify_cq, then poll until the queue is empty, then sleep: in this order, each time."
         "ibv_get_cq_event(3)";
-    /// A call waits long for the acknowledgement of an event.
+    /// A call waits for the acknowledgement of an event: long, or its own thread has the event.
     WaitsForAck "waits-for-ack" "CHK-30" Note
-        "a call waits long for an event to be acknowledged"
+        "a call waits for an event to be acknowledged"
         "Acknowledge each event as soon as you have read it, and before you destroy its object."
         "ibv_get_cq_event(3), rdma_get_cm_event(3)";
     /// Events were not acknowledged.
@@ -233,10 +244,11 @@ kinds! {
         "Poll the completion of a receive or READ before you write to its buffer. Post only the part of a buffer that \
          the device may have."
         "ibv_post_recv(3)";
-    /// Two queue pairs write to the same bytes of a peer.
+    /// Two queue pairs write to the same bytes.
     WritesUnordered "writes-unordered" "CHK-64" Note
-        "two queue pairs write to the same bytes of a peer, and nothing orders them"
-        "Poll the completion of the first WRITE before you post the second one, or post both to one queue pair."
+        "two queue pairs write to the same bytes, and nothing orders them"
+        "Poll the completion of the first WRITE before you post the second one, or post both to one queue pair. Let two \
+         peers write to the same bytes in turns, which the owner of the memory or an atomic gives."
         "ibv_post_send(3)";
     /// Two targets share some bytes.
     TargetsOverlap "targets-overlap" "CHK-62" Note

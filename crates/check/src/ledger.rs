@@ -25,8 +25,10 @@
 //! | [`memory`] | regions, and buffers in use: sources that the device reads, targets that it writes |
 //! | `tagged` | tagged buffers of shared receive queues |
 //! | [`work`] | requests and completions, as the program sees them |
-//! | [`writes`] | WRITEs to one place that nothing orders |
+//! | [`writes`] | WRITEs to one place of a peer that nothing orders |
+//! | `arrived` | the same of WRITEs of peers to memory of this process |
 
+mod arrived;
 pub mod bind;
 pub mod buffer;
 pub mod claim;
@@ -52,6 +54,7 @@ pub mod writes;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Call, Kind};
+use arrived::Arrived;
 pub use bind::{Bind, Rights};
 pub use buffer::{Buffer, Buffers, Piece, Sample, WATCHED};
 use claim::Claims;
@@ -59,7 +62,7 @@ pub use connection::ConnectionEvent;
 use connection::Connections;
 pub use content::ProgramMemory;
 use event::Unacknowledged;
-pub use event::{Event, Owner};
+pub use event::{Event, Owner, Waits};
 pub use fork::parents_object;
 pub use gone::Leaving;
 use mark::{Marks, SharedSize};
@@ -126,6 +129,7 @@ pub struct Ledger {
     keys: Keys,
     writes: Writes,
     marks: Marks,
+    arrived: Arrived,
     mistakes: Vec<Mistake>,
     /// The process has ended by itself. What its other threads still do meanwhile is cut short by that.
     is_over: bool,

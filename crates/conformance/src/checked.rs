@@ -124,10 +124,11 @@ impl Checked {
         found
     }
 
-    /// The same of the mistake of this name, of which one finding must name all lines with this mark.
-    pub fn shows_all(&self, name: &str, kind: Kind, mark: &str) {
+    /// The same of the mistake of this name, of which one finding must name all lines with this mark. Returns its
+    /// findings of this kind.
+    pub fn shows_all(&self, name: &str, kind: Kind, mark: &str) -> Vec<Finding> {
         let wrong = self.run_for_all(&[name, "wrong"]);
-        let found: Vec<_> = wrong.iter().filter(|finding| finding.kind == kind).collect();
+        let found: Vec<_> = wrong.iter().filter(|finding| finding.kind == kind).cloned().collect();
         assert!(!found.is_empty(), "{name}: {} is not found: {wrong:#?}", kind.name());
         let (marked, lines) =
             (self.marked(name, mark), || found.iter().map(|it| self.lines_of(it)));
@@ -137,6 +138,7 @@ impl Checked {
             lines().collect::<Vec<_>>()
         );
         self.is_silent_on(name, kind);
+        found
     }
 
     /// The same of a process that ends nothing before it exits: the wrong form has this finding, which names all lines

@@ -285,6 +285,10 @@ impl Batch {
                     ) => Some((key.0, address)),
                     _ => None,
                 };
+                posted.adds = match request.op {
+                    SendOp::Message(Body::FetchAdd { add, .. }) => Some(add),
+                    _ => None,
+                };
                 posted.is_inline = matches!(request.data, Data::Inline { .. });
                 posted.is_signaled = request.flags.contains(SendFlags::SIGNALED);
                 posted.binds = check::bind_of(device, &request.op);

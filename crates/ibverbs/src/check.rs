@@ -12,6 +12,7 @@
 //! | `forks` | forks, and what a child does with its parent's objects |
 //! | `given_back` | memory that the program gives back |
 //! | `memory` | regions, and the memory that requests name |
+//! | `names` | the names of operations |
 //! | `rights` | the rights of peers, and their use |
 //! | `sleep` | threads that sleep while completions wait |
 //! | `threads` | whether the program has other threads, or timers |
@@ -24,6 +25,7 @@ mod events;
 mod forks;
 mod given_back;
 mod memory;
+mod names;
 mod rights;
 mod sink;
 mod sleep;
@@ -72,6 +74,8 @@ pub(crate) struct Checker {
     sleepers: Sleepers,
     /// The program has polled an error.
     has_errors: AtomicBool,
+    /// All queue pairs tell of each write by a peer.
+    watches_writes: AtomicBool,
     /// Queue pairs, by the addresses of their `ibv_qp`.
     pairs: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
     /// Devices, by the numbers that the ledger has for them.
@@ -202,6 +206,7 @@ impl Checker {
             sink,
             sleepers,
             has_errors: AtomicBool::new(false),
+            watches_writes: AtomicBool::new(false),
             pairs,
             devices,
             contexts,
@@ -356,7 +361,10 @@ impl Checker {
         // SAFETY: any bytes are a GID.
         let gid = unsafe { attr.ah_attr.grh.dgid.raw };
         let slot = QpNumber::from_bits(attr.dest_qp_num).slot();
-        self.tell(|ledger| ledger.pair_connected(address, Peer { gid, slot }));
+        let counts = self.tell(|ledger| ledger.pair_connected(address, Peer { gid, slot }));
+        if counts {
+            self.watch_writes();
+        }
     }
 
     /// A queue pair goes to another state.

@@ -166,7 +166,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
     let request = |posted: &mut Posted| {
         posted.buffers.clear();
         (posted.wr_id, posted.what) = (asked.wr_id, "bind");
-        (posted.bytes, posted.sges, posted.remote) = (0, 0, None);
+        (posted.bytes, posted.sges, posted.remote, posted.adds) = (0, 0, None, None);
         (posted.is_target, posted.is_receive, posted.is_inline) = (false, false, false);
         posted.is_signaled = asked.send_flags & IBV_SEND_SIGNALED != 0;
         // A bind of length zero unbinds.
@@ -410,6 +410,9 @@ unsafe fn send(request: &ibv_send_wr, device: usize, posted: &mut Posted) {
         },
         _ => None,
     };
+    // SAFETY: it has this member of the union.
+    let adds = || unsafe { request.wr.atomic.compare_add };
+    posted.adds = (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD).then(adds);
     posted.is_receive = false;
     posted.is_target = matches!(
         request.opcode,
@@ -429,10 +432,15 @@ unsafe fn type2_bind(request: &ibv_send_wr, device: usize) -> Option<Bind> {
     if request.opcode != IBV_WR_BIND_MW {
         return None;
     }
-    // SAFETY: by the contract of this function.
-    let bind = unsafe { &request.op.bind_mw };
+    // SAFETY: by the contract of this function. A window that is not freed is readable.
+    let (bind, window) = unsafe {
+        let bind = &request.op.bind_mw;
+        (bind, mw::is_live(bind.mw).then(|| (*bind.mw).rkey))
+    };
     let rights = rights(mw::rights(bind.bind_info.mw_access_flags));
-    Some(Bind { device, key: bind.rkey, rights, is_type1: false })
+    // The program chooses only the low byte.
+    let key = Key(window?).with_byte(Key(bind.rkey).byte()).0;
+    Some(Bind { device, key, rights, is_type1: false })
 }
 
 /// The receives of a list, which write themselves down for the ledger.
@@ -458,7 +466,7 @@ fn receive(wr_id: u64, posted: &mut Posted) {
     (posted.wr_id, posted.what) = (wr_id, "receive");
     (posted.is_target, posted.is_receive) = (true, true);
     (posted.is_inline, posted.is_signaled) = (false, true);
-    (posted.remote, posted.binds) = (None, None);
+    (posted.remote, posted.adds, posted.binds) = (None, None, None);
 }
 
 /// Writes down the buffers of a list, and how many bytes they have.

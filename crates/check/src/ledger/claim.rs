@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::arrived::Space;
 use super::span::overlap;
 use super::{Buffer, Ledger, Posted, SHOWN, Thing, UnderWay};
 use crate::{Call, Kind};
@@ -52,11 +53,13 @@ impl Posted {
 impl Ledger {
     /// The program claims these bytes.
     pub fn claims(&mut self, range: &Range<u64>, call: &Call) {
+        self.arrived.forget();
         self.claims.add(range, call);
     }
 
     /// The program releases these bytes: the device may use them.
     pub fn releases(&mut self, range: &Range<u64>) {
+        self.arrived.forget();
         self.claims.cut(range);
     }
 
@@ -126,6 +129,12 @@ impl Ledger {
             let mut calls = vec![("claimed here".to_owned(), claim)];
             calls.extend(made.clone());
             self.found(Kind::ClaimedInUse, says, calls);
+        }
+        let space = registration.map_or(Space::Window(device, key), |_| Space::Program);
+        match what {
+            "WRITE" => self.arrived(number, space, &range, made.clone()),
+            // An atomic may tell of earlier WRITEs.
+            _ => self.arrived.forget(),
         }
         if let Some(registration) = registration {
             self.tell_written_to_gone(what, registration, &range, made);

@@ -12,4 +12,7 @@ pub trait ProgramMemory {
 
     /// Whether the memory has the content of a request's sample. False if only a system call could tell.
     fn is_unchanged(&self, posted: &Posted) -> bool;
+
+    /// Whether this is an address of the program, and not some small number.
+    fn has(&self, address: u64) -> bool;
 }

@@ -59,54 +59,84 @@ pub(super) type Unacknowledged = BTreeMap<Owner, Got>;
 
 /// Unacknowledged events, the oldest first: each call that got some, and how many followed each other there.
 #[derive(Debug, Default)]
-pub(super) struct Got(VecDeque<(Call, u64)>);
+pub(super) struct Got {
+    calls: VecDeque<(Call, u64)>,
+    /// Some may be of other threads than their call says.
+    is_mixed: bool,
+}
+
+/// How a call waits for the acknowledgement of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// Its thread is the only one of the program, so no thread can acknowledge them.
+    Alone,
+    /// It begins to wait, and other threads are there.
+    Begins,
+    /// It has waited for long, and other threads are there.
+    Long,
+}
 
 /// The most calls that are kept. A program may acknowledge all events at its end.
 const CALLS: usize = 64;
 
 impl Got {
     fn add(&mut self, call: &Call) {
-        let is_full = self.0.len() >= CALLS;
-        match self.0.back_mut() {
-            Some((last, count)) if is_full || last.frames() == call.frames() => *count += 1,
-            _ => self.0.push_back((*call, 1)),
+        let is_full = self.calls.len() >= CALLS;
+        match self.calls.back_mut() {
+            Some((last, count)) if is_full || is_same(last, call) => {
+                self.is_mixed |= last.thread != call.thread;
+                *count += 1;
+            }
+            _ => self.calls.push_back((*call, 1)),
         }
     }
 
-    /// Takes the oldest of them. Returns how many there were.
-    fn take(&mut self, count: u64) -> u64 {
+    /// Takes the oldest of those that this thread got, and then the oldest of all. Returns how many there were.
+    fn take(&mut self, count: u64, thread: u32) -> u64 {
         let mut left = count;
-        while let Some((_, got)) = self.0.front_mut().filter(|_| left > 0) {
-            let taken = left.min(*got);
-            (*got, left) = (*got - taken, left - taken);
-            if *got == 0 {
-                self.0.pop_front();
+        for is_any in [false, true] {
+            let of_thread = |it: &&mut (Call, u64)| is_any || it.0.thread == thread;
+            for (_, got) in self.calls.iter_mut().filter(of_thread) {
+                let taken = left.min(*got);
+                (*got, left) = (*got - taken, left - taken);
             }
         }
+        self.calls.retain(|(_, got)| *got > 0);
+        self.is_mixed &= !self.calls.is_empty();
         count - left
+    }
+
+    /// Whether this thread got all of them.
+    fn are_of(&self, thread: u32) -> bool {
+        !self.is_mixed && self.calls.iter().all(|(call, _)| call.thread == thread)
     }
 
     /// One of those that a call got is gone.
     pub(super) fn remove(&mut self, call: &Call) {
-        let is_it = |it: &(Call, u64)| it.0.frames() == call.frames();
-        let Some(at) = self.0.iter().position(is_it).or(self.0.len().checked_sub(1)) else {
+        let is_it = |it: &(Call, u64)| is_same(&it.0, call);
+        let Some(at) = self.calls.iter().position(is_it).or(self.calls.len().checked_sub(1)) else {
             return;
         };
-        let (_, count) = &mut self.0[at];
+        let (_, count) = &mut self.calls[at];
         *count -= 1;
         if *count == 0 {
-            self.0.remove(at);
+            self.calls.remove(at);
         }
     }
 
     #[cfg(test)]
     pub(super) fn entries(&self) -> usize {
-        self.0.len()
+        self.calls.len()
     }
 
     fn count(&self) -> u64 {
-        self.0.iter().map(|(_, count)| count).sum()
+        self.calls.iter().map(|(_, count)| count).sum()
     }
+}
+
+/// Whether a thread was at the same place in both calls.
+fn is_same(one: &Call, other: &Call) -> bool {
+    (one.thread, one.frames()) == (other.thread, other.frames())
 }
 
 /// The most calls that a mistake names for the events that they got.
@@ -115,12 +145,13 @@ const SHOWN: usize = 3;
 impl Ledger {
     /// The program gets an event.
     pub fn event_got(&mut self, owner: Owner, call: &Call) {
+        self.arrived.forget();
         self.events.entry(owner).or_default().add(call);
     }
 
     /// The program acknowledges `count` events.
     pub fn events_acknowledged(&mut self, owner: Owner, count: u64, call: &Call) {
-        let got = self.events.get_mut(&owner).map(|got| got.take(count));
+        let got = self.events.get_mut(&owner).map(|got| got.take(count, call.thread));
         let Some(beyond) = count.checked_sub(got.unwrap_or(0)).filter(|beyond| *beyond > 0) else {
             return;
         };
@@ -133,24 +164,38 @@ impl Ledger {
         self.found(Kind::AckedTooMuch, says, calls);
     }
 
-    /// A call that ends an object waits for the acknowledgement of its events. `is_alone` says that its thread is the
-    /// only one of the program, so no thread can acknowledge them.
-    pub fn waits_for_ack(&mut self, verb: &str, owner: Owner, is_alone: bool, call: &Call) {
-        let Some((mut calls, count)) = self.got(owner) else { return };
+    /// A call that ends an object waits for the acknowledgement of its events. Returns whether that is reported. If it
+    /// begins to wait, that is reported only if its thread got all of these events itself.
+    pub fn waits_for_ack(&mut self, verb: &str, owner: Owner, waits: Waits, call: &Call) -> bool {
+        let Some((mut calls, count)) = self.got(owner) else { return false };
+        let are_own = self.events.get(&owner).is_some_and(|got| got.are_of(call.thread));
         calls.insert(0, ("it waits here".to_owned(), *call));
         let (of, by) = (self.called(owner), owner.event.acknowledged_by());
         let events = owner.event.called(count);
-        let (kind, says) = if is_alone {
-            let says = format!(
-                "{verb} waits for {by} for {events} of {of}, and there is no other thread to call it: it waits for ever."
-            );
-            (Kind::OwnAck, says)
-        } else {
-            let says = format!("{verb} has waited for a second for {by} for {events} of {of}.");
-            (Kind::WaitsForAck, says)
+        let (kind, says) = match waits {
+            Waits::Alone => {
+                let says = format!(
+                    "{verb} waits for {by} for {events} of {of}, and there is no other thread to call it: it waits for \
+                     ever."
+                );
+                (Kind::OwnAck, says)
+            }
+            Waits::Begins if are_own => {
+                let says = format!(
+                    "{verb} waits for {by} for {events} of {of} that its own thread got: if no other thread calls it, it \
+                     waits for ever."
+                );
+                (Kind::WaitsForAck, says)
+            }
+            Waits::Begins => return false,
+            Waits::Long => {
+                let says = format!("{verb} has waited for a second for {by} for {events} of {of}.");
+                (Kind::WaitsForAck, says)
+            }
         };
         calls.extend(self.owner_made(owner));
         self.found(kind, says, calls);
+        true
     }
 
     /// An object ends. Its events are forgotten.
@@ -184,7 +229,7 @@ impl Ledger {
         let got = self.events.get(&owner).filter(|got| got.count() > 0)?;
         let here = |call: &Call| ("the event was got here".to_owned(), *call);
         let mut calls: Vec<(String, Call)> = Vec::new();
-        for (call, _) in &got.0 {
+        for (call, _) in &got.calls {
             let known = calls.iter().any(|(_, other)| other.frames() == call.frames());
             if calls.len() < SHOWN && !known {
                 calls.push(here(call));

@@ -29,19 +29,20 @@ impl Ledger {
         self.objects.get(&(thing, address)).map(|made| (made.number, made.call))
     }
 
-    /// The process forks, and the program has not called `ibv_fork_init`.
-    pub fn forks(&mut self, page: u64, call: &Call) {
+    /// The process forks. `is_prepared` says that the program has called `ibv_fork_init`.
+    pub fn forks(&mut self, page: u64, is_prepared: bool, call: &Call) {
         let shares = self.memory.sharing_pages(page);
         let Some(&(key, object)) = shares.first() else { return };
         let of = Thing::Region.called(key);
-        let says = match shares.len() {
-            1 => format!("A child is made while {of} shares a page with other data."),
-            count => {
-                format!(
-                    "A child is made while {count} regions share a page with other data, {of} among them."
-                )
-            }
+        let share = match shares.len() {
+            1 => format!("{of} shares"),
+            count => format!("{count} regions, {of} among them, share"),
         };
+        let lacks = match is_prepared {
+            true => ", which the child lacks on Linux before 5.12",
+            false => "",
+        };
+        let says = format!("A child is made while {share} a page with other data{lacks}.");
         let mut calls = vec![("the child is made here".to_owned(), *call)];
         calls.extend(self.made_by(Thing::Region, object));
         self.found(Kind::ForkSharesPage, says, calls);

@@ -454,6 +454,7 @@ impl Ledger {
     pub fn region_ends(&mut self, device: usize, key: u32, under_way: &[UnderWay], call: &Call) {
         let Some((number, region)) = self.memory.regions.remove(&(device, key)) else { return };
         self.memory.forget(number, &region);
+        self.arrived.forget();
         self.claims_end(&region.range());
         self.keys.forget(device, key);
         if region.is_open {

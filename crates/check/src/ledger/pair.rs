@@ -103,18 +103,23 @@ impl Ledger {
         self.memory.landed(&mut ended);
     }
 
-    /// A queue pair is connected to a peer.
-    pub fn pair_connected(&mut self, address: usize, peer: Peer) {
-        let Some(pair) = self.pairs.get_mut(&address) else { return };
+    /// A queue pair is connected to a peer. Returns whether the order of the peers' WRITEs counts.
+    pub fn pair_connected(&mut self, address: usize, peer: Peer) -> bool {
+        self.arrived.forget();
+        let Some(pair) = self.pairs.get_mut(&address) else { return false };
         pair.ordered = pair.sends.len();
         let before = pair.peer.replace(peer);
         self.writes.end(address, before);
         self.writes_begin(address, peer);
+        self.peers_write()
     }
 
     /// The program changes the state of a queue pair. So it has noticed the errors.
     pub fn pair_modified(&mut self, address: usize, is_reset: bool, call: &Call) {
         self.writes.forget(address);
+        self.arrived.forget();
+        // In SQD an event may tell that all binds are carried out.
+        self.keys.forget_binds(address);
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         pair.error = None;
         pair.ordered = pair.sends.len();
@@ -122,7 +127,6 @@ impl Ledger {
             if !pair.receives.is_empty() {
                 pair.emptied = Some(*call);
             }
-            self.keys.forget_binds(address);
             self.memory.landed(pair.sends.iter_mut().chain(pair.receives.iter_mut()));
             pair.sends.end(pair.sends.len());
             pair.receives.end(pair.receives.len());
@@ -164,6 +168,7 @@ impl Ledger {
         }
         let (mut watched, mut refused) = (Vec::new(), Vec::new());
         for it in completed {
+            self.arrived.forget();
             let address = self.numbers.get(&it.number).copied();
             let pair = address.and_then(|address| self.pairs.get_mut(&address));
             let is_elsewhere = pair.as_ref().is_none_or(|pair| pair.asked.is_xrc_target);

@@ -3,6 +3,7 @@
 //! The ledger hears of a request before it is posted. It writes it down in the room of an earlier one, where it stays
 //! until it has ended.
 
+use std::iter;
 use std::mem::take;
 use std::ops::Range;
 
@@ -59,6 +60,7 @@ impl Ledger {
             self.locate(device, posted);
         }
         let new = first..ring.len();
+        self.arrived.forget();
         self.tell_gone(ring.range(new.clone()));
         self.tell_claimed(ring.range(new.clone()));
         let mut are_read = true;
@@ -70,6 +72,24 @@ impl Ledger {
             memory.read(ring.range_mut(new.clone()).collect());
         }
         new
+    }
+
+    /// Reports a fetch-and-add that adds an address of the program.
+    fn tell_added<'a>(
+        &mut self,
+        address: usize,
+        mut posted: impl Iterator<Item = &'a Posted>,
+        memory: &impl ProgramMemory,
+    ) {
+        let is_it = |it: &&Posted| it.adds.is_some_and(|adds| memory.has(adds));
+        let Some(posted) = posted.find(is_it) else { return };
+        let adds = posted.adds.unwrap_or_default();
+        let says = format!(
+            "A {} adds {adds:#x}, which is an address of this process: it should be the number there, most likely.",
+            posted.what
+        );
+        let calls = iter::once(posted.here()).chain(self.made_by(Thing::QueuePair, address));
+        self.found(Kind::AddressAdded, says, calls.collect());
     }
 
     /// Requests are about to be posted to the send queue of a queue pair. Returns whether the ledger must hear by
@@ -85,6 +105,7 @@ impl Ledger {
         let mut sends =
             self.pairs.get_mut(&address).map(|pair| take(&mut pair.sends)).unwrap_or_default();
         let new = self.enter(&mut sends, device, requests, call, memory);
+        self.tell_added(address, sends.range(new.clone()), memory);
         self.sends += new.len() as u64;
         let has_more = sends.range(new.clone()).any(|it| it.is_target || it.binds.is_some());
         let Some(pair) = self.pairs.get_mut(&address) else { return has_more };

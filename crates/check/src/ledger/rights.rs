@@ -118,6 +118,7 @@ impl Ledger {
         rights: Rights,
         call: &Call,
     ) -> Rights {
+        self.arrived.forget();
         if thing == Thing::Region {
             // A window had this key before.
             self.keys.binds.remove(&(device, key));
@@ -133,17 +134,19 @@ impl Ledger {
     }
 
     /// A bind is carried out, and its key has these rights from now on. Returns those whose use the ledger must hear of:
-    /// of a type 1 window all, because each early use of its key counts.
+    /// all, because each early use of a key counts.
     pub fn bind_opens(&mut self, device: usize, key: u32, rights: Rights) -> Rights {
         let Some(bound) = self.keys.binds.get(&(device, key)) else { return Rights::default() };
-        let (call, is_type1) = (bound.posted.1, bound.is_type1);
-        let unused = self.granted(device, key, Thing::Window, rights, &call);
-        // No kind of mistake depends on other reads, so they stay direct.
-        if is_type1 { rights } else { Rights { read: false, ..unused } }
+        let call = bound.posted.1;
+        self.granted(device, key, Thing::Window, rights, &call);
+        rights
     }
 
     /// A peer asks for an access with a key, by these rights.
     pub fn peer_uses(&mut self, device: usize, key: u32, rights: Rights) {
+        if rights.read || rights.atomic {
+            self.arrived.forget();
+        }
         let keys = &mut self.keys;
         if let Some(place) = keys.granted.get(&(device, key)) {
             let place = &mut keys.places[*place];
@@ -165,13 +168,22 @@ impl Ledger {
             .pairs
             .get(&pair)
             .is_none_or(|pair| !pair.sends.iter().next_back().is_some_and(is_it));
-        if is_type1 && !tells && !self.counts_completions() {
+        if !tells && !self.counts_completions() {
+            let (kind, of, and) = match is_type1 {
+                true => {
+                    (Kind::KeyBeforeBind, "", "It was not sent on the queue pair that binds it.")
+                }
+                false => (
+                    Kind::KeyEarly,
+                    ", of a type 2 window,",
+                    "Nothing behind the bind on its queue pair can have told the peer.",
+                ),
+            };
             let says = format!(
-                "A peer uses key {key:#010x} before the completion of its bind is polled. It was not sent on the queue pair \
-                 that binds it."
+                "A peer uses key {key:#010x}{of} before the completion of its bind is polled. {and}"
             );
             let calls = std::iter::once(posted).chain(self.window_made(key)).collect();
-            self.found(Kind::KeyBeforeBind, says, calls);
+            self.found(kind, says, calls);
         }
     }
 

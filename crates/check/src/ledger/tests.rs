@@ -27,6 +27,7 @@ fn send(wr_id: u64, is_signaled: bool) -> Posted {
         is_target: false,
         is_receive: false,
         remote: None,
+        adds: None,
         sample: Sample::default(),
         is_inline: false,
         is_signaled,
@@ -78,6 +79,10 @@ impl ProgramMemory for Nothing {
 
     fn is_unchanged(&self, _: &Posted) -> bool {
         false
+    }
+
+    fn has(&self, address: u64) -> bool {
+        address == 0x7fff_0000_0000
     }
 }
 
@@ -461,19 +466,63 @@ fn events_are_acknowledged_once_each() {
     ledger.event_got(COMPLETIONS, &at(5));
     ledger.event_got(COMPLETIONS, &at(6));
     ledger.events_acknowledged(COMPLETIONS, 2, &at(7));
-    ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, true, &at(8));
+    ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, Waits::Alone, &at(8));
     ledger.process_ends();
     assert_eq!(kinds(&mut ledger), [Kind::LeftAtExit]);
 
     let mut ledger = with_queue();
     ledger.event_got(COMPLETIONS, &at(5));
-    ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, true, &at(8));
-    ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, false, &at(8));
+    ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, Waits::Alone, &at(8));
+    ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, Waits::Long, &at(8));
     ledger.context_closes(CONTEXT, &at(9));
     let expected = [Kind::OwnAck, Kind::WaitsForAck, Kind::LeftAtClose, Kind::NeverAcked];
     assert_eq!(kinds(&mut ledger), expected);
     ledger.events_acknowledged(COMPLETIONS, 1, &at(7));
     assert_eq!(kinds(&mut ledger), [Kind::AckedTooMuch]);
+}
+
+/// Rule: CHK-30
+#[test]
+fn a_thread_waits_for_itself_if_it_got_all_events_that_are_left() {
+    let by = |thread| Call::by(thread);
+    let got = |threads: &[u32]| {
+        let mut ledger = with_queue();
+        threads.iter().for_each(|thread| ledger.event_got(COMPLETIONS, &by(*thread)));
+        ledger
+    };
+    let waits = |ledger: &mut Ledger| {
+        let is_told = ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, Waits::Begins, &by(1));
+        let kinds = kinds(ledger);
+        assert_eq!(is_told, kinds == [Kind::WaitsForAck]);
+        is_told
+    };
+    assert!(waits(&mut got(&[1, 1])));
+    assert!(!waits(&mut got(&[2])));
+    assert!(!waits(&mut got(&[1, 2])));
+    // Each thread acknowledges its own ones first.
+    let mut ledger = got(&[1, 2]);
+    ledger.events_acknowledged(COMPLETIONS, 1, &by(2));
+    assert!(waits(&mut ledger));
+    let mut ledger = got(&[1, 2]);
+    ledger.events_acknowledged(COMPLETIONS, 1, &by(1));
+    assert!(!waits(&mut ledger));
+    ledger.events_acknowledged(COMPLETIONS, 1, &by(1));
+    assert!(!waits(&mut ledger));
+}
+
+/// Rule: CHK-27
+#[test]
+fn an_address_of_the_program_is_added() {
+    let mut ledger = with_pair();
+    for (adds, expected) in [
+        (None, &[][..]),
+        (Some(1), &[]),
+        (Some(0x7fff_0000_0000), &[Kind::AddressAdded]),
+        (Some(0x7fff_0000_0001), &[]),
+    ] {
+        sends(&mut ledger, QP, &[Posted { adds, what: "fetch-and-add", ..send(1, true) }]);
+        assert_eq!(kinds(&mut ledger), expected);
+    }
 }
 
 /// One thread has got an event when another one calls `exit`, and acknowledges it before the process is gone.

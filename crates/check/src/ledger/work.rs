@@ -70,6 +70,8 @@ pub struct Posted {
     pub is_receive: bool,
     /// The R_Key and the address that a READ reads at, or a WRITE writes to.
     pub remote: Option<(u32, u64)>,
+    /// The number that a fetch-and-add adds.
+    pub adds: Option<u64>,
     /// The content of its buffers that only the device may change, if they are watched.
     pub sample: Sample,
     /// The post copied the data.

@@ -69,6 +69,11 @@ impl Writes {
         }
     }
 
+    /// Whether there are queue pairs to several processes.
+    pub(super) fn has_several_peers(&self) -> bool {
+        self.pairs.len() > 1
+    }
+
     /// Whether several queue pairs write to a peer.
     fn is_shared(&self, peer: &Peer) -> bool {
         self.pairs.get(peer).is_some_and(|pairs| pairs.len() > 1)

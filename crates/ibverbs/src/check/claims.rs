@@ -2,12 +2,15 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
 use transom_device::protection::Attempt;
+use transom_device::qp::QpNumber;
+use transom_host::device::Device;
 use transom_interpose::given_back::Said;
-use transom_system::{watch_writes, writes_are_watched};
+use transom_system::watch_writes;
 
-use super::work::called_by_name;
+use super::names::called_by_name;
 use super::{Checker, on_outside};
 
 pub(super) unsafe extern "C" fn says(said: Said, what: *mut c_void, length: usize) {
@@ -34,7 +37,7 @@ impl Checker {
 
     /// From now on peers ask for each write with a message, so the check sees it.
     pub(super) fn watch_writes(&self) {
-        if writes_are_watched() {
+        if self.watches_writes.swap(true, Relaxed) {
             return;
         }
         watch_writes(written);
@@ -42,6 +45,15 @@ impl Checker {
             pair.ask_by_message();
         }
     }
+}
+
+/// From now on peers ask these queue pairs of a device for each write with a message. One of them is at work on this
+/// thread, so nothing may be dropped here that ends a queue pair.
+pub(super) fn watch_writes_of(device: &Device, pairs: &[u32]) {
+    watch_writes(written);
+    let table = device.process().segment().qps();
+    let indices = pairs.iter().map(|number| QpNumber::from_bits(*number).index());
+    indices.filter_map(|index| table.summary(index)).for_each(|it| it.ask_by_message());
 }
 
 /// A peer has written.

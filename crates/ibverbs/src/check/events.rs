@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use transom_abi::ibv_wc_status;
-use transom_check::ledger::{ConnectionEvent, Owner, Thing, Unread};
+use transom_check::ledger::{ConnectionEvent, Owner, Thing, Unread, Waits};
 use transom_device::queue::Status;
 use transom_host::events::AsyncEvent;
 use transom_thread::uncancelled;
@@ -59,14 +59,15 @@ impl Checker {
     }
 
     /// A verb waits until the program acknowledges events. `is_late` says that it has waited for long; otherwise it
-    /// begins to wait. Returns whether the ledger reports that it waits for ever.
+    /// begins to wait. Returns whether the ledger reports it.
     pub(crate) fn waits(&self, verb: &str, owner: Owner, is_late: bool) -> bool {
-        let is_alone = self.attempt(|| uncancelled(is_alone));
-        if is_alone || is_late {
-            let call = self.call();
-            self.tell(|ledger| ledger.waits_for_ack(verb, owner, is_alone, &call));
-        }
-        is_alone
+        let waits = match (self.attempt(|| uncancelled(is_alone)), is_late) {
+            (true, _) => Waits::Alone,
+            (false, false) => Waits::Begins,
+            (false, true) => Waits::Long,
+        };
+        let call = self.call();
+        self.tell(|ledger| ledger.waits_for_ack(verb, owner, waits, &call))
     }
 
     /// An object ends, or a context closes, and the program has not read these events of it.

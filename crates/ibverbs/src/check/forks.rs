@@ -55,11 +55,9 @@ unsafe extern "C" fn before() {
     let Some(checker) = on_outside() else { return };
     let call = checker.call();
     FORKS.set(Some(call));
-    if !IS_SAFE.load(Relaxed) {
-        // SAFETY: it takes a number.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-        checker.tell(|ledger| ledger.forks(page, &call));
-    }
+    // SAFETY: it takes a number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    checker.tell(|ledger| ledger.forks(page, IS_SAFE.load(Relaxed), &call));
 }
 
 unsafe extern "C" fn in_child() {

@@ -12,7 +12,7 @@ use transom_interpose::given_back::{Given, VERSION, WATCH, Watch, Watcher};
 use transom_system::callers::pass_over;
 use transom_system::watch_refusals;
 
-use super::work::called_by_name;
+use super::names::called_by_name;
 use super::{Checker, claims, on_outside};
 use crate::site;
 

@@ -163,6 +163,11 @@ impl ProgramMemory for Checker {
         }
     }
 
+    fn has(&self, address: u64) -> bool {
+        const LOWEST: u64 = 1 << 32;
+        address >= LOWEST && self.read(address, &mut [0])
+    }
+
     fn is_unchanged(&self, posted: &Posted) -> bool {
         posted.pieces().all(|piece| self.reader.is_shared_with(piece.place, piece.bytes))
     }

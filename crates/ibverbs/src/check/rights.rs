@@ -7,6 +7,7 @@ use transom_device::Access;
 use transom_device::protection::{Key, Operation, Snapshot};
 use transom_host::device::{Device, Listener, listen};
 
+use super::claims::watch_writes_of;
 use super::{Checker, checker, id_of};
 
 /// From now on the check hears of peers' requests.
@@ -19,13 +20,20 @@ struct PeersUse;
 
 impl Listener for PeersUse {
     fn asked(&self, device: &Device, operation: Operation, key: Key) {
-        // Also after the check has ended: otherwise the right would stay withheld.
-        device.give_back(key, operation.rights());
         // Not `on`: this thread may be doing librdmacm's own work.
         if let Some(checker) = checker() {
-            let (device, rights) = (std::ptr::from_ref(device).addr(), rights(operation.rights()));
-            checker.tell(|ledger| ledger.peer_uses(device, key.0, rights));
+            let (id, rights) = (std::ptr::from_ref(device).addr(), rights(operation.rights()));
+            let unwatched = checker.tell(|ledger| {
+                ledger.peer_uses(id, key.0, rights);
+                if rights.write { ledger.peer_writes(id) } else { Vec::new() }
+            });
+            // Before others may take the direct path.
+            if !unwatched.is_empty() {
+                watch_writes_of(device, &unwatched);
+            }
         }
+        // Also after the check has ended: otherwise the right would stay withheld.
+        device.give_back(key, operation.rights());
     }
 
     fn withholds(&self, device: &Device, slot: u32, window: &Snapshot) -> Access {

@@ -8,7 +8,6 @@ use transom_abi::*;
 use transom_check::Call;
 use transom_check::ledger::posting::Requests;
 use transom_check::ledger::{Bind, Buffer, Completed, Posted};
-use transom_device::operation::Operation;
 use transom_device::qp::QpState;
 use transom_device::queue::{LocalOp, SendOp, Sge};
 use transom_host::device::Device;
@@ -16,6 +15,7 @@ use transom_host::objects::QueuePair;
 use transom_system::rehearsal;
 
 use super::end::PATIENCE;
+use super::names::called_by_name;
 use super::{Checker, events, id_of};
 use crate::site;
 
@@ -232,21 +232,4 @@ pub(crate) fn buffer(sge: &Sge) -> Buffer {
 /// The name of a request's operation.
 pub(crate) fn called(op: &SendOp) -> &'static str {
     op.operation().map_or("request", called_by_name)
-}
-
-/// The name of an operation.
-pub(super) fn called_by_name(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Send => "SEND",
-        Operation::RemoteInvalidate => "SEND with invalidate",
-        Operation::Write => "WRITE",
-        Operation::Read => "READ",
-        Operation::CompareSwap => "compare-and-swap",
-        Operation::FetchAdd => "fetch-and-add",
-        Operation::AtomicWrite => "ATOMIC WRITE",
-        Operation::Flush | Operation::FlushPersistent => "FLUSH",
-        Operation::Bind => "bind",
-        Operation::Invalidate => "LOCAL_INV",
-        Operation::LocalRead | Operation::LocalWrite => "request",
-    }
 }

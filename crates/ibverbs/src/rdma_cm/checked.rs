@@ -104,7 +104,7 @@ pub unsafe extern "C" fn transom_rdma_cm_given(function: *const c_char, address:
 }
 
 /// A function waits until events of an id or a group are acknowledged. `is_late` says that it has waited for long;
-/// otherwise it begins to wait. Returns 1 if the check reports that it waits for ever.
+/// otherwise it begins to wait. Returns 1 if the check reports it.
 ///
 /// # Safety
 /// The function's name is a string.

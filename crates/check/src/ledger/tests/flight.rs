@@ -1,6 +1,7 @@
 //! Requests in flight, and the memory that they name.
 
 use super::*;
+use crate::ledger::arrived::Space;
 
 /// The number of the queue pair.
 const NUMBER: u32 = 7;
@@ -342,31 +343,37 @@ fn a_key_of_a_failed_bind_may_come_again_as_that_of_a_region() {
     assert_eq!(ledger.take(), []);
 }
 
-/// Rule: CHK-41
+/// Rules: CHK-41, CHK-47
 #[test]
 fn what_was_refused_behind_a_bind_tells_nobody_of_its_key() {
     let read = Rights { read: true, ..Rights::default() };
-    let bind = Bind { device: DEVICE, key: 0x77, rights: read, is_type1: true };
-    let bound = || {
-        let mut ledger = with_region(false);
-        post(&mut ledger, &[send(1, true)]);
-        post(&mut ledger, &[Posted { binds: Some(bind), ..send(2, true) }]);
-        ledger
-    };
-    let is_early = |ledger: &mut Ledger| {
-        ledger.peer_uses(DEVICE, 0x77, read);
-        kinds(ledger) == [Kind::KeyBeforeBind]
-    };
-    assert!(is_early(&mut bound()));
-    let mut ledger = bound();
-    post(&mut ledger, &[send(3, true)]);
-    assert!(!is_early(&mut ledger));
-    let mut ledger = bound();
-    sends(&mut ledger, QP, &[send(3, true)]);
-    ledger.sends_refused(QP, &[send(3, true)]);
-    assert!(is_early(&mut ledger));
-    poll(&mut ledger, &[completed(2, false)], &at(25));
-    assert!(!is_early(&mut ledger));
+    for (is_type1, kind) in [(true, Kind::KeyBeforeBind), (false, Kind::KeyEarly)] {
+        let bind = Bind { device: DEVICE, key: 0x77, rights: read, is_type1 };
+        let bound = || {
+            let mut ledger = with_region(false);
+            post(&mut ledger, &[send(1, true)]);
+            post(&mut ledger, &[Posted { binds: Some(bind), ..send(2, true) }]);
+            ledger
+        };
+        let is_early = |ledger: &mut Ledger| {
+            ledger.peer_uses(DEVICE, 0x77, read);
+            kinds(ledger) == [kind]
+        };
+        assert!(is_early(&mut bound()));
+        let mut ledger = bound();
+        post(&mut ledger, &[send(3, true)]);
+        assert!(!is_early(&mut ledger));
+        let mut ledger = bound();
+        sends(&mut ledger, QP, &[send(3, true)]);
+        ledger.sends_refused(QP, &[send(3, true)]);
+        assert!(is_early(&mut ledger));
+        poll(&mut ledger, &[completed(2, false)], &at(25));
+        assert!(!is_early(&mut ledger));
+        // In SQD an event may tell it.
+        let mut ledger = bound();
+        ledger.pair_modified(QP, false, &at(26));
+        assert!(!is_early(&mut ledger));
+    }
 }
 
 /// Rules: CHK-60, CHK-61
@@ -588,4 +595,97 @@ fn writes_from_before_the_second_queue_pair_of_a_peer_count() {
     ledger.pair_connected(QP + 2, PEER);
     assert_eq!(write(&mut ledger, QP + 2, 9, 0x1000), [Kind::WritesUnordered]);
     assert_eq!(write(&mut ledger, QP + 2, 9, 0x2000), [Kind::WritesUnordered]);
+}
+
+/// Two processes write to the region of `with_region`, by two queue pairs.
+fn with_two_writers() -> Ledger {
+    let mut ledger = with_region(true);
+    let asked = Asked { sends: 8, receives: 8, device: DEVICE, ..Asked::default() };
+    ledger.pair_made(QP + 1, 8, asked);
+    assert!(!ledger.pair_connected(QP, PEER));
+    assert_eq!(ledger.peer_writes(DEVICE), []);
+    assert!(ledger.pair_connected(QP + 1, Peer { slot: 4, ..PEER }));
+    assert_eq!(ledger.peer_writes(DEVICE), [NUMBER, 8]);
+    assert_eq!(ledger.peer_writes(DEVICE), []);
+    ledger
+}
+
+fn arrives(ledger: &mut Ledger, number: u32, address: u64, length: u64) -> Vec<Kind> {
+    ledger.written("WRITE", number, 9, address, length);
+    kinds(ledger)
+}
+
+/// Rule: CHK-64
+#[test]
+fn writes_of_two_peers_to_the_same_bytes_are_unordered() {
+    let mut ledger = with_two_writers();
+    assert_eq!(arrives(&mut ledger, NUMBER, 0x5000, 8), []);
+    assert_eq!(arrives(&mut ledger, NUMBER, 0x5000, 16), []);
+    assert_eq!(arrives(&mut ledger, NUMBER, 0x5020, 16), []);
+    assert_eq!(arrives(&mut ledger, 8, 0x5010, 16), []);
+    assert_eq!(arrives(&mut ledger, 8, 0x500f, 1), [Kind::WritesUnordered]);
+    // Of each two peers it is told once.
+    assert_eq!(arrives(&mut ledger, 8, 0x5020, 16), []);
+}
+
+/// Rule: CHK-64
+#[test]
+fn a_write_into_the_middle_of_another_leaves_its_ends() {
+    for (address, by) in [(0x5000, NUMBER), (0x5010, 8), (0x5028, NUMBER)] {
+        let mut ledger = with_two_writers();
+        ledger.pair_made(QP + 2, 9, Asked { device: DEVICE, ..Asked::default() });
+        ledger.pair_connected(QP + 2, Peer { slot: 5, ..PEER });
+        assert_eq!(arrives(&mut ledger, NUMBER, 0x5000, 0x30), []);
+        assert_eq!(arrives(&mut ledger, 8, 0x5010, 0x10), [Kind::WritesUnordered]);
+        ledger.written("WRITE", 9, 9, address, 8);
+        let [told] = &ledger.take()[..] else { panic!("of {address:#x}") };
+        assert!(told.says.contains(&format!("queue pairs {by:#x} and 0x9,")), "{told:?}");
+    }
+}
+
+/// Rule: CHK-64
+#[test]
+fn what_this_process_does_or_sees_may_tell_peers_of_earlier_writes() {
+    type Tell = fn(&mut Ledger);
+    let read = Rights { read: true, ..Rights::default() };
+    let atomic = Rights { atomic: true, ..Rights::default() };
+    let write = Rights { write: true, ..Rights::default() };
+    let first = |ledger: &mut Ledger| assert_eq!(arrives(ledger, NUMBER, 0x5000, 8), []);
+    let tells: [Tell; 6] = [
+        |ledger| post(ledger, &[send(9, true)]),
+        |ledger| _ = poll(ledger, &[completed(9, false)], &at(25)),
+        |ledger| ledger.pair_modified(QP, false, &at(26)),
+        |ledger| ledger.written("fetch-and-add", 8, 9, 0x5100, 8),
+        |ledger| ledger.claims(&(0..8), &at(27)),
+        |ledger| ledger.event_got(COMPLETIONS, &at(28)),
+    ];
+    for tell in tells {
+        let mut ledger = with_two_writers();
+        first(&mut ledger);
+        tell(&mut ledger);
+        ledger.take();
+        assert_eq!(arrives(&mut ledger, 8, 0x5000, 8), []);
+    }
+    for (rights, expected) in [(read, 0), (atomic, 0), (write, 1)] {
+        let mut ledger = with_two_writers();
+        first(&mut ledger);
+        ledger.peer_uses(DEVICE, 9, rights);
+        assert_eq!(arrives(&mut ledger, 8, 0x5000, 8).len(), expected);
+    }
+}
+
+/// Rules: CHK-64, CHK-98
+#[test]
+fn what_peers_have_written_takes_fixed_room() {
+    let mut ledger = with_two_writers();
+    for nth in 0..10_000 {
+        ledger.arrived(NUMBER, Space::Window(DEVICE, 77), &(2 * nth..2 * nth + 1), None);
+    }
+    assert!(ledger.arrived.entries() <= 4096);
+    // A stream of writes is one range.
+    let mut ledger = with_two_writers();
+    for nth in 0..10_000 {
+        ledger.arrived(NUMBER, Space::Window(DEVICE, 77), &(nth..nth + 1), None);
+    }
+    assert_eq!(ledger.arrived.entries(), 1);
 }

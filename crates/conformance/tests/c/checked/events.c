@@ -62,13 +62,40 @@ static void own_ack(int wrong)
 	CHECK(!ibv_dealloc_pd(pair.pd) && !ibv_close_device(pair.context));
 }
 
-static void *acknowledges_late(void *cq)
+static void *sleeps_for_ever(void *unused)
 {
-	usleep(1300000);
-	ibv_ack_cq_events(cq, 1);
+	for (;;)
+		pause();
+	return unused;
+}
+
+/* Another thread is there, and does not know of the event. */
+static void own_ack_beside_a_thread(int wrong)
+{
+	if (wrong)
+		end_when_found();
+
+	struct ibv_comp_channel *channel;
+	struct pair pair = pair_with(&channel);
+	pthread_t thread;
+
+	CHECK(!pthread_create(&thread, NULL, sleeps_for_ever, NULL));
+	arm(pair.cq);
+	message(&pair);
+	get_event(channel); /* own */
+	polled(pair.cq, 2);
+	if (!wrong)
+		ibv_ack_cq_events(pair.cq, 1);
+	end_with(&pair, channel); /* own */
+}
+
+static void *ends_queues(void *pair)
+{
+	end_queues(pair);
 	return NULL;
 }
 
+/* Another thread ends the queue while this one has the event. */
 static void waits_for_ack(int wrong)
 {
 	struct ibv_comp_channel *channel;
@@ -79,12 +106,15 @@ static void waits_for_ack(int wrong)
 	message(&pair);
 	get_event(channel); /* got */
 	polled(pair.cq, 2);
-	if (wrong)
-		CHECK(!pthread_create(&thread, NULL, acknowledges_late, pair.cq));
-	else
+	if (!wrong)
 		ibv_ack_cq_events(pair.cq, 1);
-	end_with(&pair, channel); /* waits */
-	CHECK(!wrong || !pthread_join(thread, NULL));
+	CHECK(!pthread_create(&thread, NULL, ends_queues, &pair));
+	if (wrong) {
+		usleep(1300000);
+		ibv_ack_cq_events(pair.cq, 1);
+	}
+	CHECK(!pthread_join(thread, NULL));
+	CHECK(!ibv_destroy_comp_channel(channel) && !ibv_dealloc_pd(pair.pd) && !ibv_close_device(pair.context));
 }
 
 static void never_acked(int wrong)
@@ -195,6 +225,7 @@ int main(int count, char **arguments)
 		{"sleeps-on-completions", sleeps_on_completions},
 		{"never-armed", never_armed},
 		{"own-ack", own_ack},
+		{"own-ack-beside-a-thread", own_ack_beside_a_thread},
 		{"waits-for-ack", waits_for_ack},
 		{"never-acked", never_acked},
 		{"acked-too-much", acked_too_much},

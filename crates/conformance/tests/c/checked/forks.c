@@ -102,14 +102,12 @@ static void parents_queues(int wrong)
 	end_pair(&pair);
 }
 
-static void fork_shares_page(int wrong)
+/* Registers so many bytes of a page, and makes a child. */
+static void share_page(size_t length)
 {
-	if (!wrong)
-		CHECK(!ibv_fork_init());
-
 	struct pair pair = pair_of(IBV_QPT_RC);
-	char *part = malloc(100);
-	struct ibv_mr *mr = ibv_reg_mr(pair.pd, part, 100, IBV_ACCESS_LOCAL_WRITE);
+	char *page = aligned_alloc(4096, 4096);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, page, length, IBV_ACCESS_LOCAL_WRITE); /* registered */
 	const pid_t child = fork(); /* forked */
 
 	CHECK(child >= 0 && mr);
@@ -117,8 +115,22 @@ static void fork_shares_page(int wrong)
 		_exit(0);
 	end_child(child);
 	CHECK(!ibv_dereg_mr(mr));
-	free(part);
+	free(page);
 	end_pair(&pair);
+}
+
+static void fork_shares_page(int wrong)
+{
+	if (!wrong)
+		CHECK(!ibv_fork_init());
+	share_page(wrong ? 100 : 4096); /* forks */
+}
+
+/* The page is not in the child on kernels before 5.12. */
+static void page_is_missing(int wrong)
+{
+	CHECK(!ibv_fork_init());
+	share_page(wrong ? 100 : 4096);
 }
 
 int main(int count, char **arguments)
@@ -128,6 +140,7 @@ int main(int count, char **arguments)
 		{"parents-device", parents_device},
 		{"parents-queues", parents_queues},
 		{"fork-shares-page", fork_shares_page},
+		{"page-is-missing", page_is_missing},
 	};
 
 	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);

@@ -4,19 +4,35 @@
 
 static char own[64];
 
-/* A region for windows, and a window of type 1. */
+/* A region for windows, and a window. */
 struct window {
 	struct ibv_mr *mr;
 	struct ibv_mw *mw;
 };
 
-static struct window window_of(struct pair *pair)
+static struct window window_of_type(struct pair *pair, enum ibv_mw_type type)
 {
 	const int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
-	struct window window = {ibv_reg_mr(pair->pd, own, sizeof(own), rights), ibv_alloc_mw(pair->pd, IBV_MW_TYPE_1)};
+	struct window window = {ibv_reg_mr(pair->pd, own, sizeof(own), rights), ibv_alloc_mw(pair->pd, type)};
 
 	CHECK(window.mr && window.mw);
 	return window;
+}
+
+static struct window window_of(struct pair *pair)
+{
+	return window_of_type(pair, IBV_MW_TYPE_1);
+}
+
+/* The other end binds a window of type 2. */
+static void bind_by_post(struct pair *pair, struct window *window)
+{
+	struct ibv_send_wr bind = {.wr_id = 1, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
+				   .bind_mw = {window->mw, ibv_inc_rkey(window->mw->rkey),
+					       {window->mr, (uintptr_t)own, sizeof(own),
+						IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ}}}, *bad;
+
+	CHECK(!ibv_post_send(pair->ends[1], &bind, &bad));
 }
 
 /* The other end binds a window to `length` bytes. */
@@ -64,11 +80,24 @@ static void key_before_bind(int wrong)
 	end_window(&pair, &window);
 }
 
-/* A message after the bind may tell the key. One before it cannot. */
-static void told_behind(int wrong)
+static void key_early(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
-	struct window window = window_of(&pair);
+	struct window window = window_of_type(&pair, IBV_MW_TYPE_2);
+
+	bind_by_post(&pair, &window); /* bound */
+	if (!wrong)
+		polled(pair.cq, 1);
+	CHECK(used(&pair, window.mw->rkey, IBV_WR_RDMA_READ) == IBV_WC_SUCCESS);
+	CHECK(used(&pair, window.mw->rkey, IBV_WR_RDMA_WRITE) == IBV_WC_SUCCESS);
+	end_window(&pair, &window);
+}
+
+/* A message after the bind may tell the key. One before it cannot. */
+static void told_behind_of(enum ibv_mw_type type, int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct window window = window_of_type(&pair, type);
 	struct ibv_cq *cq = ibv_create_cq(pair.context, 2 * DEPTH, NULL, NULL, 0), *both = pair.cq;
 	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
 					.cap = {DEPTH, DEPTH, 1, 1, 0}};
@@ -83,7 +112,10 @@ static void told_behind(int wrong)
 	receive_on(pair.ends[0], 3);
 	if (wrong)
 		send_on(pair.ends[1], 4, 0);
-	bind(&pair, &window, sizeof(own));
+	if (type == IBV_MW_TYPE_1)
+		bind(&pair, &window, sizeof(own));
+	else
+		bind_by_post(&pair, &window);
 	if (!wrong)
 		send_on(pair.ends[1], 4, 0);
 	polled(both, 1);
@@ -94,6 +126,16 @@ static void told_behind(int wrong)
 	pair.ends[0] = pair.ends[1] = NULL;
 	CHECK(!ibv_destroy_cq(cq));
 	end_window(&pair, &window);
+}
+
+static void told_behind(int wrong)
+{
+	told_behind_of(IBV_MW_TYPE_1, wrong);
+}
+
+static void told_behind_type_2(int wrong)
+{
+	told_behind_of(IBV_MW_TYPE_2, wrong);
 }
 
 /* The bind waits for a message before it, and is carried out when the peer receives that. */
@@ -211,16 +253,42 @@ static void request_refused(int wrong)
 	end_pair(&pair);
 }
 
+/* Adds the address of a number, and not the number. */
+static void address_added(int wrong)
+{
+	static uint64_t word;
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, &word, sizeof(word), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	struct ibv_qp_attr rights = {.qp_access_flags = IBV_ACCESS_REMOTE_ATOMIC};
+	uint64_t number = 1;
+	const uint64_t operand = wrong ? (uintptr_t)&number : number;
+	struct ibv_sge old = {(uintptr_t)memory, 8, pair.mr->lkey};
+	struct ibv_send_wr add = {.wr_id = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .send_flags = IBV_SEND_SIGNALED,
+				  .sg_list = &old, .num_sge = 1}, *bad;
+
+	CHECK(mr && !ibv_modify_qp(pair.ends[1], &rights, IBV_QP_ACCESS_FLAGS));
+	add.wr.atomic.remote_addr = (uintptr_t)&word;
+	add.wr.atomic.rkey = mr->rkey;
+	add.wr.atomic.compare_add = operand;
+	CHECK(!ibv_post_send(pair.ends[0], &add, &bad)); /* posted */
+	polled(pair.cq, 1);
+	CHECK(word == operand && !ibv_dereg_mr(mr));
+	end_pair(&pair);
+}
+
 int main(int count, char **arguments)
 {
 	static const struct mistake mistakes[] = {
 		{"key-before-bind", key_before_bind},
+		{"key-early", key_early},
 		{"told-behind", told_behind},
+		{"told-behind-type-2", told_behind_type_2},
 		{"bound-late", bound_late},
 		{"failed-bind-used", failed_bind_used},
 		{"open-at-end", open_at_end},
 		{"rights-unused", rights_unused},
 		{"request-refused", request_refused},
+		{"address-added", address_added},
 	};
 
 	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);

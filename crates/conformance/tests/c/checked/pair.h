@@ -15,7 +15,8 @@ struct pair {
 	uint32_t remote_key;
 };
 
-static char memory[4096];
+/* A page of its own, so that a child may be made. */
+static char memory[4096] __attribute__((aligned(4096)));
 
 /* Connects a queue pair, which waits so long for an answer (4.096 us << timeout), and tries so often again. */
 static inline void connect_with(struct ibv_qp *qp, struct ibv_context *context, uint32_t peer, uint8_t timeout,

@@ -270,6 +270,30 @@ fn every_kind_has_a_wrong_program_and_a_right_one() {
     }
 }
 
+/// As spec/adapters.md has them.
+#[test]
+fn pages_name_the_adapters_where_they_differ() {
+    let adapters = fs::read_to_string(root().join("spec/adapters.md")).expect("it is there");
+    let models = adapters.split("## The models").nth(1).and_then(|rest| rest.split("## ").next());
+    let rows = models.expect("a section").lines().filter_map(|line| line.strip_prefix("| "));
+    let names: Vec<_> = rows.filter_map(|row| row.split(' ').next()).skip(1).collect();
+    assert!(names.contains(&"mlx5") && names.contains(&"qedr"), "{names:?}");
+    for kind in [
+        Kind::BeyondAsked,
+        Kind::QueueFull,
+        Kind::QueueCouldOverrun,
+        Kind::KeyBeforeBind,
+        Kind::KeyEarly,
+        Kind::AddressAdded,
+    ] {
+        let page = kind.page().split("## Where it bites").nth(1).expect("each page has it");
+        let bites = page.split("## Wrong").next().expect("the rest");
+        let is_name = |word: &str| names.contains(&word);
+        let mut words = bites.split(|c: char| !c.is_alphanumeric());
+        assert!(words.any(is_name), "{}: {bites}", kind.name());
+    }
+}
+
 /// The table of docs/check.md has every kind, in their order.
 #[test]
 fn the_page_lists_every_kind() {

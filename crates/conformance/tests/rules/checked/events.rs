@@ -82,7 +82,17 @@ fn a_thread_waits_for_itself() {
 /// Rule: CHK-30
 #[test]
 fn a_destroy_waits_long_for_an_acknowledgement() {
-    PROGRAM.shows(Kind::WaitsForAck, &["got", "waits"]);
+    let found = PROGRAM.shows(Kind::WaitsForAck, &["got"]);
+    assert!(found.says.contains("has waited for a second"), "{found:#?}");
+    assert!(found.sites.iter().any(|site| site.what == "it waits here"), "{found:#?}");
+}
+
+/// Rule: CHK-30
+#[test]
+fn a_thread_waits_for_an_event_that_it_has_itself_beside_another_thread() {
+    const NAME: &str = "own-ack-beside-a-thread";
+    let found = PROGRAM.shows_all(NAME, Kind::WaitsForAck, "own");
+    assert!(found.iter().all(|it| it.says.contains("that its own thread got")), "{found:#?}");
 }
 
 /// Rule: CHK-32

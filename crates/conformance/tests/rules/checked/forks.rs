@@ -48,5 +48,18 @@ fn a_child_uses_its_parents_queues_and_channel() {
 /// Rule: CHK-71
 #[test]
 fn a_child_is_made_while_a_region_shares_a_page() {
-    PROGRAM.shows(Kind::ForkSharesPage, &["forked"]);
+    let found = PROGRAM.shows(Kind::ForkSharesPage, &["forks"]);
+    assert!(found.says.ends_with("shares a page with other data."), "{found:#?}");
+    let made: Vec<_> = found.sites.iter().map(|site| site.what.as_str()).collect();
+    assert_eq!(made, ["the child is made here", "made here"]);
+}
+
+/// Rule: CHK-71
+#[test]
+fn a_child_lacks_a_page_after_ibv_fork_init() {
+    let found = PROGRAM.run(&["page-is-missing", "wrong"]);
+    let [missing] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!(missing.kind, Kind::ForkSharesPage);
+    assert!(missing.says.contains("which the child lacks"), "{missing:#?}");
+    assert_eq!(PROGRAM.run(&["page-is-missing", "right"]), []);
 }

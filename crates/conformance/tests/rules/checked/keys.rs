@@ -22,6 +22,27 @@ fn a_key_may_be_told_behind_its_bind() {
     assert_eq!(PROGRAM.run(&["told-behind", "right"]), []);
 }
 
+/// Rule: CHK-47
+#[test]
+fn a_key_of_a_type_2_window_is_used_before_its_bind_was_polled() {
+    let found = PROGRAM.shows(Kind::KeyEarly, &["bound"]);
+    assert!(found.says.contains("of a type 2 window"), "{found:#?}");
+}
+
+/// Rule: CHK-47
+#[test]
+fn a_key_of_a_type_2_window_may_be_told_behind_its_bind() {
+    let wrong = PROGRAM.run(&["told-behind-type-2", "wrong"]);
+    assert!(wrong.iter().any(|it| it.kind == Kind::KeyEarly), "{wrong:#?}");
+    assert_eq!(PROGRAM.run(&["told-behind-type-2", "right"]), []);
+}
+
+/// Rule: CHK-27
+#[test]
+fn an_address_is_added_in_place_of_a_number() {
+    PROGRAM.shows(Kind::AddressAdded, &["posted"]);
+}
+
 /// Rule: CHK-41
 #[test]
 fn a_key_is_used_whose_bind_had_to_wait() {

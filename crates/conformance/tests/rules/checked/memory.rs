@@ -50,6 +50,28 @@ fn two_queue_pairs_write_to_the_same_bytes() {
     PROGRAM.shows_all("writes-unordered", Kind::WritesUnordered, "posted");
 }
 
+static PEERS: LazyLock<Checked> =
+    LazyLock::new(|| Checked::new("peers", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]));
+
+/// Rule: CHK-64
+#[test]
+fn two_peers_write_to_the_same_bytes() {
+    const NAME: &str = "written-by-two";
+    let found = PEERS.shows_all(NAME, Kind::WritesUnordered, "opened");
+    let [found] = &found[..] else { panic!("it is told once: {found:#?}") };
+    assert!(found.says.starts_with("Two peers wrote"), "{found:#?}");
+}
+
+/// Rule: CHK-64
+#[test]
+fn two_peers_write_in_turns_that_the_owner_or_an_atomic_gives() {
+    for name in ["written-in-turns", "written-to-a-ring"] {
+        let kinds: Vec<_> = PEERS.run(&[name, "wrong"]).iter().map(|it| it.kind).collect();
+        assert_eq!(kinds, [Kind::WritesUnordered], "{name}");
+        assert_eq!(PEERS.run(&[name, "right"]), [], "{name}");
+    }
+}
+
 /// Rule: CHK-62
 #[test]
 fn two_targets_share_bytes() {

@@ -77,13 +77,14 @@ static void page_shared_with_a_buffer(int wrong)
 		CHECK(!ibv_fork_init());
 
 	struct pair pair = pair_of(IBV_QPT_RC);
-	char *data = malloc(100);
-	struct ibv_mr *mr = ibv_reg_mr(pair.pd, data, 50, IBV_ACCESS_LOCAL_WRITE);
+	const size_t page = 4096;
+	char *data = aligned_alloc(page, 2 * page);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, data, wrong ? 50 : page, IBV_ACCESS_LOCAL_WRITE);
 	const pid_t child = fork(); /* here */
 
 	CHECK(mr);
 	end_child(child);
-	data[60] = 1;
+	data[wrong ? 60 : page] = 1;
 	CHECK(!ibv_dereg_mr(mr));
 	free(data);
 	end_pair(&pair);
@@ -97,12 +98,12 @@ static void page_missing_in_a_child(int wrong)
 	struct pair pair = pair_of(IBV_QPT_RC);
 	const size_t page = 4096, size = wrong ? page / 2 : page;
 	char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct ibv_mr *mr = ibv_reg_mr(pair.pd, at, size, IBV_ACCESS_LOCAL_WRITE);
-	const pid_t child = fork();
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, at, size, IBV_ACCESS_LOCAL_WRITE); /* here */
+	const pid_t child = fork(); /* here */
 
 	CHECK(at != MAP_FAILED && mr);
 	if (!child)
-		at[size] = 1; /* here */
+		at[size] = 1;
 	end_child(child);
 	CHECK(!ibv_dereg_mr(mr) && !munmap(at, 2 * page));
 	end_pair(&pair);
