@@ -16,6 +16,7 @@ use transom_wire::grh::{GRH_BYTES, Route};
 use crate::check;
 use crate::context::Context;
 use crate::entry::{errno_always, errno_of, number_of, pointer_of};
+use crate::gids;
 use crate::object::{Table, trusted};
 use crate::pd::{self, Pd};
 use crate::profile;
@@ -72,16 +73,19 @@ pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Addre
     // SAFETY: both variants are plain bytes.
     let gid = unsafe { grh.dgid.raw };
     let index = grh.sgid_index;
-    let source = addresses.source(index.into(), &gid).map_err(|why| match why {
-        NoSource::Empty => {
-            let entries = addresses.table().len() as u64;
-            Wrong::no_entry("grh.sgid_index", index.into(), entries, "ST-09")
-        }
-        NoSource::OtherFamily => {
-            let wrong = Wrong::with(libc::EINVAL, CallFault::OtherFamily, index.into(), "ST-09");
-            wrong.and(ip(&gid).is_ipv4().into())
-        }
-    })?;
+    let place = gids::place(index.into()).ok_or(NoSource::Empty);
+    let source =
+        place.and_then(|place| addresses.source(place, &gid)).map_err(|why| match why {
+            NoSource::Empty => {
+                let entries = gids::used(addresses) as u64;
+                Wrong::no_entry("grh.sgid_index", index.into(), entries, "ST-09")
+            }
+            NoSource::OtherFamily => {
+                let wrong =
+                    Wrong::with(libc::EINVAL, CallFault::OtherFamily, index.into(), "ST-09");
+                wrong.and(ip(&gid).is_ipv4().into())
+            }
+        })?;
     Ok(Address {
         gid,
         source,
@@ -211,7 +215,8 @@ unsafe fn from_wc(
         let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
         let index = answering(&route, &ours.device().port().addresses()).ok_or(libc::EINVAL)?;
         answer.is_global = 1;
-        answer.grh.sgid_index = u8::try_from(index).map_err(|_| libc::EINVAL)?;
+        let index = u8::try_from(gids::index_of(index));
+        answer.grh.sgid_index = index.map_err(|_| libc::EINVAL)?;
         answer.grh.dgid = ibv_gid { raw: route.source };
         answer.grh.traffic_class = route.traffic_class;
         answer.grh.flow_label = route.flow_label;

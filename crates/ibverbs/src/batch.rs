@@ -15,8 +15,9 @@ use transom_host::objects::{PostOne, QueuePair};
 use transom_system::registry::CallFault;
 use transom_system::sanitizers::{self, Half};
 
+use crate::answers::By;
 use crate::wrong::Wrong;
-use crate::{check, rehearse};
+use crate::{check, profile, rehearse};
 
 /// A send work request that is being built.
 struct Built {
@@ -131,7 +132,9 @@ impl Batch {
         let (count, most) = (sges.len() as u64, u64::from(self.cap.max_send_sge));
         let start = self.sges.len();
         match self.last() {
-            Some(_) if count > most => self.fail(Wrong::too_many_sges(sges.len(), most as usize)),
+            Some(_) if count > most => {
+                self.fail(Wrong::too_many_sges(sges.len(), most as usize, By::Batch));
+            }
             Some(request) if takes_sges(request) => {
                 request.data = Data::Sges { start, count: sges.len() };
                 self.sges.extend_from_slice(sges);
@@ -148,7 +151,8 @@ impl Batch {
         let total = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.length));
         let (total, most) = (total.unwrap_or(usize::MAX) as u64, self.cap.max_inline_data.into());
         if total > most {
-            return self.fail(Wrong::inline_too_long(total, most, self.kind == IBV_QPT_UD));
+            let is_datagram = self.kind == IBV_QPT_UD;
+            return self.fail(Wrong::inline_too_long(total, most, is_datagram, By::Batch));
         }
         if buffers.iter().any(|buffer| buffer.addr.is_null() && buffer.length > 0) {
             return self.fail(Wrong::invalid("buf_list->addr", 0, "PS-14"));
@@ -293,6 +297,18 @@ impl Batch {
                 posted.is_signaled = request.flags.contains(SendFlags::SIGNALED);
                 posted.binds = check::bind_of(device, &request.op);
             }
+        })
+    }
+
+    /// Whether the adapter that the device stands for refuses one of its requests.
+    pub(crate) fn is_refused(&self, signals_all: bool) -> bool {
+        self.requests.iter().any(|request| {
+            let is_read = matches!(request.op, SendOp::Message(Body::Read { .. }));
+            let sges = match request.data {
+                Data::Sges { count, .. } => count as c_int,
+                Data::None | Data::Inline { .. } => 0,
+            };
+            profile::refuses_shape(is_read, sges, request.flags.bits(), signals_all)
         })
     }
 

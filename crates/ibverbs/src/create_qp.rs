@@ -165,12 +165,6 @@ fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, 
     if service == Service::XrcTarget {
         (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
     }
-    let is_exact = rehearse::is_exact();
-    if service != Service::XrcTarget && !is_exact {
-        // Adapters have that much inline room in place of a gather entry, and programs use it without having asked for
-        // it. An atomic write takes its 8 bytes when it is built.
-        cap.max_inline_data = cap.max_inline_data.max(GATHER_ENTRY);
-    }
     let inline = match service {
         Service::Ud => limits.datagram_inline,
         _ => limits.inline,
@@ -185,8 +179,16 @@ fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, 
     if let Some((field, asked, limit)) = asked.into_iter().find(|(_, asked, limit)| asked > limit) {
         return Err(Wrong::too_much(field, asked.into(), limit.into(), "CR-03"));
     }
-    if is_exact {
+    if rehearse::is_exact() {
         return Ok(cap);
+    }
+    if service != Service::XrcTarget {
+        let batch = init.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+        // Adapters have that much inline room in place of a gather entry, and programs use it without having asked for
+        // it. An atomic write takes its 8 bytes when it is built.
+        let own = cap.max_inline_data.max(GATHER_ENTRY);
+        let granted = profile::inline(&cap, service, batch.then_some(init.send_ops_flags));
+        cap.max_inline_data = granted.unwrap_or(own).min(inline);
     }
     if cap.max_recv_wr > 0 {
         // Adapters have room for one SGE in every receive.

@@ -15,6 +15,7 @@ use transom_thread::set_errno;
 use crate::context::Context;
 use crate::description::Description;
 use crate::entry::{errno_of, guarded, number_of, pointer_always};
+use crate::gids;
 use crate::profile;
 use crate::sanitized;
 use crate::told;
@@ -56,10 +57,11 @@ fn described() -> &'static [Description] {
 
 fn list(number: u8, device: &Description) -> Listed {
     let text = |text: String| CString::new(text).unwrap_or_default();
+    let (node_type, transport_type) = profile::node();
     let abi = ibv_device {
         _ops: _ibv_device_ops::default(),
-        node_type: IBV_NODE_CA,
-        transport_type: IBV_TRANSPORT_IB,
+        node_type,
+        transport_type,
         name: padded(device.name.as_c_str()),
         dev_name: padded(&text(dev_name(number))),
         dev_path: padded(&text(dev_path(number))),
@@ -197,10 +199,11 @@ pub fn device_attributes(options: &Options) -> ibv_device_attr {
     } else {
         IBV_DEVICE_MEM_WINDOW_TYPE_2B
     };
+    let firmware = profile::firmware().and_then(|version| CString::new(version).ok());
     let count = |limit: u32| limit as c_int;
     let reads = c_int::from(limits.read_resources);
     profile::attributes(ibv_device_attr {
-        fw_ver: padded(FW_VER),
+        fw_ver: padded(firmware.as_deref().unwrap_or(FW_VER)),
         node_guid: node_guid(options.number).to_be(),
         sys_image_guid: system_image_guid().to_be(),
         max_mr_size: limits.region_bytes,
@@ -341,6 +344,7 @@ pub(crate) unsafe fn port_of(context: *mut ibv_context, port: u8) -> Result<ibv_
     let ours = unsafe { Context::of(context) }.filter(|_| port == 1).ok_or(libc::EINVAL)?;
     let described = description(ours.device().options().number);
     let mut full = port_attributes(described, &ours.device().port().addresses());
+    full.gid_tbl_len = gids::length() as c_int;
     rehearsal::small_mtu().inspect(|it| it.note());
     if ours.device().port().outages().is_down() {
         (full.state, full.phys_state) = (IBV_PORT_DOWN, DISABLED);
@@ -389,16 +393,17 @@ pub unsafe extern "C" fn ibv_query_gid(
 /// Checks an index of the port's GID table.
 fn gid_index(port: u32, index: i64) -> Result<usize, Wrong> {
     Wrong::check_port("port_num", port, "")?;
-    let place = usize::try_from(index).ok().filter(|index| *index < GID_TABLE);
+    let entries = gids::length();
+    let place = usize::try_from(index).ok().filter(|index| *index < entries);
     place.ok_or(match u64::try_from(index) {
-        Ok(index) => Wrong::no_entry("index", index, GID_TABLE as u64, ""),
+        Ok(index) => Wrong::no_entry("index", index, entries as u64, ""),
         Err(_) => Wrong::invalid("index", u64::from(index as u32), ""),
     })
 }
 
 /// The GID at an index. Zeros if there is none.
 fn gid_at(addresses: &Addresses, index: usize) -> [u8; 16] {
-    addresses.get(index).map_or([0; 16], |address| address.gid)
+    gids::entry(addresses, index).map_or([0; 16], |(address, _)| address.gid)
 }
 
 /// The type of a GID, by the older enum: 1 is RoCE v2.
@@ -417,20 +422,22 @@ pub unsafe extern "C" fn ibv_query_gid_type(
         let ours = ours.ok_or(libc::EINVAL)?;
         let index = gid_index(port.into(), index.into());
         let index = index.map_err(|wrong| wrong.told(None, "ibv_query_gid_type", 0))?;
-        let used = ours.device().port().addresses().get(index).is_some();
+        let addresses = ours.device().port().addresses();
+        let is_v2 = |(_, kind)| kind == IBV_GID_TYPE_ROCE_V2;
+        let is_v2 = gids::entry(&addresses, index).is_some_and(is_v2);
         // SAFETY: by the contract of this verb.
-        unsafe { *kind = c_uint::from(used) };
+        unsafe { *kind = c_uint::from(is_v2) };
         sanitized::has_filled(kind);
         Ok(0)
     })
 }
 
-fn gid_entry(index: usize, address: &Address) -> ibv_gid_entry {
+fn gid_entry(index: usize, (address, kind): (&Address, ibv_gid_type)) -> ibv_gid_entry {
     ibv_gid_entry {
         gid: ibv_gid { raw: address.gid },
         gid_index: index as u32,
         port_num: 1,
-        gid_type: IBV_GID_TYPE_ROCE_V2,
+        gid_type: kind,
         ndev_ifindex: address.interface,
     }
 }
@@ -454,7 +461,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         let told = |wrong: Wrong| wrong.told(None, "_ibv_query_gid_ex", 0);
         let index = gid_index(port, index.into()).map_err(told)?;
         let addresses = ours.device().port().addresses();
-        let found = addresses.get(index).map(|found| gid_entry(index, found));
+        let found = gids::entry(&addresses, index).map(|found| gid_entry(index, found));
         // Programs search the table in this way, so an empty entry is no fault.
         let found = found.ok_or_else(|| {
             told::is_no_fault();
@@ -489,15 +496,14 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         }
         let fill = |addresses: &Addresses| {
             let mut count = 0;
-            for (index, address) in addresses.iter() {
+            let all = (0..gids::used(addresses)).map(|it| (it, gids::entry(addresses, it)));
+            for (index, found) in all.filter_map(|(it, found)| Some((it, found?))) {
                 if count == max {
                     return Err(libc::EINVAL);
                 }
                 // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes. `size` may be
                 // any number, so the write is unaligned.
-                unsafe {
-                    entries.byte_add(count * size).write_unaligned(gid_entry(index, address))
-                };
+                unsafe { entries.byte_add(count * size).write_unaligned(gid_entry(index, found)) };
                 count += 1;
             }
             sanitized::has_filled_bytes(entries.cast(), count * size);

@@ -12,6 +12,7 @@
 
 mod adapters;
 mod ah;
+mod answers;
 mod batch;
 mod bind_mw;
 mod buf;
@@ -37,6 +38,7 @@ mod event;
 mod event_count;
 mod exposure;
 mod fork;
+mod gids;
 mod marshal;
 mod mcast;
 mod mr;

@@ -13,6 +13,7 @@ use transom_host::Limits;
 use transom_host::objects::{More, QpReceives, QueuePair};
 use transom_system::registry::{CallFault, SEND_QUEUE};
 
+use crate::answers::By;
 use crate::entry::{guarded_always, zero_or};
 use crate::qp::{self, Qp};
 use crate::wrong::Wrong;
@@ -39,7 +40,10 @@ pub(crate) fn wrong(
             };
             Wrong::full(queue, qp.why_full(side), is_in_error)
         }
-        PostError::TooManySges => Wrong::too_many_sges(sges, limit),
+        PostError::TooManySges => {
+            let by = if opcode.is_some() { By::Post } else { By::Receive };
+            Wrong::too_many_sges(sges, limit, by)
+        }
         PostError::InlineTooLong => {
             let room = qp.config().send.inline_room as u64;
             Wrong::with(libc::EINVAL, CallFault::Unnamed, 0, "PS-04").and(room)
@@ -193,14 +197,14 @@ unsafe fn post_inline(
 ) -> Result<Result<(), PostError>, Wrong> {
     let most = qp.config().send.max_sge.clamp(1, MAX_SGE);
     if request.sges.len() > most {
-        return Err(Wrong::too_many_sges(request.sges.len(), most));
+        return Err(Wrong::too_many_sges(request.sges.len(), most, By::Post));
     }
     // Lengths first: a refused request's memory is not read.
     let total: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
     let room = qp.config().send.inline_room as u64;
     if total > room {
         let is_datagram = qp.config().service == Service::Ud;
-        return Err(Wrong::inline_too_long(total, room, is_datagram));
+        return Err(Wrong::inline_too_long(total, room, is_datagram, By::Post));
     }
     let bytes = |sge: &Sge| match sge.length {
         0 => &[][..],

@@ -8,7 +8,7 @@ use transom_device::Access;
 use transom_device::qp::Service;
 use transom_host::Limits;
 use transom_rehearse::Feature;
-use transom_rehearse::profile::AtomicCap;
+use transom_rehearse::profile::{AtomicCap, Carries, Node, Operations, Wanted};
 use transom_system::rehearsal;
 
 use crate::wrong::Wrong;
@@ -16,6 +16,15 @@ use crate::wrong::Wrong;
 /// Whether the device has something.
 pub(crate) fn has(feature: Feature) -> bool {
     rehearsal::profile().is_none_or(|profile| profile.has(feature))
+}
+
+/// The node type of the devices, and their transport. Programs see them before they open one.
+pub(crate) fn node() -> (ibv_node_type, ibv_transport_type) {
+    match rehearsal::planned_profile().map_or(Node::Ca, |profile| profile.node) {
+        Node::Ca => (IBV_NODE_CA, IBV_TRANSPORT_IB),
+        Node::Rnic => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
+        Node::Unspecified => (IBV_NODE_UNSPECIFIED, IBV_TRANSPORT_UNSPECIFIED),
+    }
 }
 
 /// `EOPNOTSUPP` if the device lacks what a verb needs.
@@ -44,6 +53,12 @@ pub(crate) fn lacking_operations() -> u64 {
         (Feature::LocalInvalidate, IBV_QP_EX_WITH_LOCAL_INV),
         (Feature::Windows, IBV_QP_EX_WITH_BIND_MW),
         (Feature::Immediates, IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM),
+        (
+            Feature::OneSided,
+            IBV_QP_EX_WITH_RDMA_READ
+                | IBV_QP_EX_WITH_RDMA_WRITE
+                | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+        ),
     ];
     let lacking = all.into_iter().filter(|(feature, _)| !has(*feature));
     lacking.fold(0, |all, (_, bits)| all | u64::from(bits))
@@ -78,17 +93,43 @@ pub(crate) fn refuses(wr: &ibv_send_wr, signals_all: bool) -> bool {
         IBV_WR_RDMA_WRITE | IBV_WR_RDMA_READ => Some(Feature::OneSided),
         _ => None,
     };
-    let asks = |flags| wr.send_flags & flags != 0;
-    let many = wr.opcode == IBV_WR_RDMA_READ && wr.num_sge > Limits::here().read_sge as c_int;
-    many || needed.is_some_and(|feature| !has(feature))
+    let is_read = wr.opcode == IBV_WR_RDMA_READ;
+    needed.is_some_and(|feature| !has(feature))
+        || refuses_shape(is_read, wr.num_sge, wr.send_flags, signals_all)
+}
+
+/// The same of what does not depend on the operation, but that it is a READ. It is all that can be wrong with a request
+/// that the program has built call by call: a queue pair has no builders for what the adapter lacks.
+pub(crate) fn refuses_shape(is_read: bool, sges: c_int, flags: c_uint, signals_all: bool) -> bool {
+    let asks = |bits| flags & bits != 0;
+    is_read && sges > Limits::here().read_sge as c_int
         || !(signals_all || asks(IBV_SEND_SIGNALED) || has(Feature::Unsignaled))
         || asks(IBV_SEND_SOLICITED | IBV_SEND_FENCE) && !has(Feature::SolicitedAndFence)
 }
 
-/// What a post answers that is refused with an errno. Some providers answer with its negative.
-pub(crate) fn answer(errno: c_int) -> c_int {
-    let negative = rehearsal::profile().is_some_and(|profile| profile.answers_negative);
-    if negative { -errno } else { errno }
+/// How much inline data the adapter grants to a queue pair that asks for this. `None` if it stands for no adapter.
+pub(crate) fn inline(cap: &ibv_qp_cap, service: Service, operations: Option<u64>) -> Option<u32> {
+    let profile = rehearsal::profile()?;
+    let is_datagram = service == Service::Ud;
+    let made_for = |bits: ibv_qp_create_send_ops_flags| {
+        operations.map_or(!is_datagram, |made| made & u64::from(bits) != 0)
+    };
+    let operations = Operations {
+        one_sided: made_for(
+            IBV_QP_EX_WITH_RDMA_WRITE
+                | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+                | IBV_QP_EX_WITH_RDMA_READ,
+        ),
+        atomics: made_for(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD),
+        keys: made_for(IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV),
+    };
+    let carries = match service {
+        Service::Ud => Carries::Address,
+        Service::XrcInitiator | Service::XrcTarget => Carries::SharedQueue,
+        Service::Rc | Service::Uc => Carries::Nothing,
+    };
+    let (inline, sges) = (cap.max_inline_data, cap.max_send_sge);
+    Some(profile.inline.granted(&Wanted { inline, sges, carries, operations }))
 }
 
 /// The operations of a context: those that the provider lacks are null, and the inlines of `verbs.h` answer
@@ -116,6 +157,11 @@ pub(crate) fn operations(all: verbs_context) -> verbs_context {
     without!(DeviceMemory: left.alloc_dm, left.free_dm, left.reg_dm_mr);
     without!(OnDemandPaging: left.advise_mr);
     left
+}
+
+/// The version of its firmware.
+pub(crate) fn firmware() -> Option<&'static str> {
+    Some(rehearsal::profile()?.firmware)
 }
 
 /// The attributes of the adapter. `own` are those of Transom's device, with the adapter's limits.

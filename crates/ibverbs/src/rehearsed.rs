@@ -15,7 +15,7 @@ use transom_system::rehearsal;
 use crate::cq::Queue;
 use crate::requests::{Linked, Requests};
 use crate::wrong::Wrong;
-use crate::{checked_ex, cq, profile, qp, srq, told, wr};
+use crate::{answers, checked_ex, cq, profile, qp, srq, told, wr};
 
 /// The operations without a rehearsal.
 static PLAIN: OnceLock<Plain> = OnceLock::new();
@@ -312,7 +312,7 @@ unsafe extern "C" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    profile::answer(unsafe { post(qp, wr, bad) })
+    answers::answer(unsafe { post(qp, wr, bad) })
 }
 
 /// Posts the requests before the first that is refused.
@@ -329,7 +329,8 @@ unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr
     let refused = |wr: *mut ibv_send_wr| {
         // SAFETY: the list is valid, by the contract of this function.
         if profile::refuses(unsafe { &*wr }, signals_all) {
-            return Some(libc::EINVAL);
+            tell(pair.device(), "ibv_post_send", libc::EINVAL, told::ADAPTER_SAYS, "REH-52");
+            return Some(answers::lacking());
         }
         pair.refuses_post().then(|| refuse(pair, "ibv_post_send", "REH-31"))
     };
@@ -342,12 +343,17 @@ unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
-        if let Some(pair) = qp::of(qp.cast())
-            && (0..wr::count_built(qp)).any(|_| pair.refuses_post())
-        {
-            // All of the batch or nothing is posted (rule PS-14).
-            wr::abort(qp);
-            return refuse(pair, "ibv_wr_complete", "REH-31");
+        // All of the batch or nothing is posted (rule PS-14).
+        if let Some(pair) = qp::of(qp.cast()) {
+            if wr::is_refused(qp, pair.config().send.signal_all) {
+                wr::abort(qp);
+                let (device, verb) = (pair.device(), "ibv_wr_complete");
+                return tell(device, verb, libc::EINVAL, told::ADAPTER_SAYS, "REH-52");
+            }
+            if (0..wr::count_built(qp)).any(|_| pair.refuses_post()) {
+                wr::abort(qp);
+                return refuse(pair, "ibv_wr_complete", "REH-31");
+            }
         }
         checked_ex::wr_complete(qp)
     }
@@ -366,7 +372,7 @@ unsafe extern "C" fn post_recv(
     // SAFETY: as above.
     let pair = unsafe { qp::of(qp) };
     // SAFETY: as above.
-    profile::answer(unsafe {
+    answers::answer(unsafe {
         let refused = || {
             let pair = pair.filter(|pair| pair.refuses_receive())?;
             Some(refuse(pair, "ibv_post_recv", "REH-32"))
@@ -392,7 +398,7 @@ unsafe extern "C" fn post_srq_recv(
         Some(refuse_of(queue.device(), "ibv_post_srq_recv", "REH-32"))
     };
     // SAFETY: as above.
-    profile::answer(unsafe { post_receives(refused, wr, bad, plain) })
+    answers::answer(unsafe { post_receives(refused, wr, bad, plain) })
 }
 
 /// The rehearsal refuses a post of a queue pair by this rule: the errno, which is noted.
@@ -401,9 +407,21 @@ fn refuse(pair: &QueuePair, verb: &'static str, rule: &'static str) -> c_int {
     refuse_of(pair.device(), verb, rule)
 }
 
+#[cold]
 fn refuse_of(device: &Device, verb: &'static str, rule: &'static str) -> c_int {
-    let errno = Wrong::because(libc::ENOMEM, told::REHEARSED_SAYS, rule).told_seldom(device, verb);
-    // It is the whole answer, which nobody else notes.
+    tell(device, verb, libc::ENOMEM, told::REHEARSED_SAYS, rule)
+}
+
+/// Notes the whole answer of a verb, which nobody else notes.
+#[cold]
+fn tell(
+    device: &Device,
+    verb: &'static str,
+    errno: c_int,
+    said: &'static str,
+    rule: &'static str,
+) -> c_int {
+    let errno = Wrong::because(errno, said, rule).told_seldom(device, verb);
     told::goes_on();
     errno
 }

@@ -34,6 +34,8 @@ thread_local! {
 
 /// What a rehearsal refuses.
 pub(crate) const REHEARSED_SAYS: &str = "`transom rehearse` made it fail, as an adapter may";
+/// What the adapter refuses that the device stands for.
+pub(crate) const ADAPTER_SAYS: &str = "the adapter of --as takes no such request";
 /// Of a device that has gone.
 const GONE: &str = "the device is gone: standard error says why";
 const REMOVED: &str =

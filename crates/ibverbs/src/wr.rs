@@ -154,6 +154,18 @@ pub(crate) unsafe fn count_built(qp: *mut ibv_qp_ex) -> usize {
     }
 }
 
+/// Whether the adapter that the device stands for refuses a request of the open batch.
+///
+/// # Safety
+/// As [`start`].
+pub(crate) unsafe fn is_refused(qp: *mut ibv_qp_ex, signals_all: bool) -> bool {
+    // SAFETY: as in `count_built`.
+    unsafe {
+        let open = batch_of(qp).filter(|batch| batch.is_locked());
+        open.is_some_and(|batch| (*batch.data_ptr()).is_refused(signals_all))
+    }
+}
+
 /// # Safety
 /// As [`start`].
 unsafe fn batch_of<'a>(qp: *mut ibv_qp_ex) -> Option<&'a Mutex<Batch>> {

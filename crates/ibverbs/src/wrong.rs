@@ -11,6 +11,7 @@ use transom_system::addresses::Unreachable;
 use transom_system::registry::{CallFault, CallRefusal, Holders, Name};
 use transom_system::say_to_a_reader;
 
+use crate::answers::{self, By};
 use crate::{errno, told};
 
 /// The reason why a verb is refused, and the errno for the program.
@@ -60,19 +61,22 @@ impl Wrong {
         Self { more: [most, 0], ..Self::too_much(field, value, limit, rule) }
     }
 
-    /// A request has more SGEs than its queue pair takes.
+    /// A request has more SGEs than its queue pair takes: `EINVAL`, or as the adapter answers that the device stands
+    /// for.
     #[cold]
-    pub(crate) fn too_many_sges(sges: usize, limit: usize) -> Self {
+    pub(crate) fn too_many_sges(sges: usize, limit: usize, by: By) -> Self {
         let most = Limits::here().max_sge;
         Self::beyond_own("num_sge", sges as u64, limit as u64, most.into(), "PS-03")
+            .answering(answers::too_many_sges(by))
     }
 
-    /// A request has more inline data than its queue pair takes.
+    /// The same of inline data.
     #[cold]
-    pub(crate) fn inline_too_long(length: u64, room: u64, is_datagram: bool) -> Self {
+    pub(crate) fn inline_too_long(length: u64, room: u64, is_datagram: bool, by: By) -> Self {
         let limits = Limits::here();
         let most = if is_datagram { limits.datagram_inline } else { limits.inline };
         Self::beyond_own("the inline length", length, room, most.into(), "PS-04")
+            .answering(answers::inline_too_long(by))
     }
 
     /// The field is `value` and must be at least `limit`: `EINVAL`.

@@ -4,9 +4,14 @@
 //! Transom's own device stay.
 
 mod adapters;
+mod answers;
+mod inline;
 mod least;
 
 use Feature::*;
+
+pub use answers::{Answers, Errno};
+pub use inline::{Carries, Inline, Operations, Wanted};
 
 /// Something that an adapter has or lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +97,26 @@ pub enum AtomicCap {
     Glob,
 }
 
+/// What kind of node an adapter is. The transport follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A channel adapter of InfiniBand or RoCE.
+    Ca,
+    /// An adapter of iWARP.
+    Rnic,
+    /// One of its own kind.
+    Unspecified,
+}
+
+/// The GID table of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gids {
+    /// Each address stands in it twice: for RoCE v1, and then for RoCE v2.
+    pub both_versions: bool,
+    /// `gid_tbl_len`, if it was checked.
+    pub most: Option<u16>,
+}
+
 /// The most of everything. `None` is not checked: as many as Transom's own device has. So is more than it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Most {
@@ -146,6 +171,10 @@ pub struct Profile {
     pub model: &'static str,
     /// The name that the kernel gives its first device.
     pub device: &'static str,
+    /// What kind of node it is.
+    pub node: Node,
+    /// `fw_ver`
+    pub firmware: &'static str,
     /// `vendor_id`
     pub vendor_id: u32,
     /// `vendor_part_id`
@@ -162,8 +191,12 @@ pub struct Profile {
     pub most: Most,
     /// What it lacks.
     pub lacks: &'static [Feature],
-    /// Whether `ibv_post_send` answers a refusal with a negative number.
-    pub answers_negative: bool,
+    /// The GID table of its port.
+    pub gids: Gids,
+    /// How much inline data it grants.
+    pub inline: Inline,
+    /// What posts answer that are refused.
+    pub answers: Answers,
 }
 
 impl Profile {
@@ -245,9 +278,65 @@ mod tests {
             let section = section.split("\n## ").next().unwrap();
             let name = profile.device;
             assert!(section.contains(name), "{name}");
+            assert!(section.contains(profile.firmware), "{name}: {}", profile.firmware);
+            if let Some(most) = profile.gids.most {
+                let says = |how| section.contains(&format!("gid_tbl_len {how}{most}"));
+                assert!(says("") || says("at most "), "{name}: {most} GIDs");
+            }
             let flags = format!("{:#x}", profile.flags & u64::from(u32::MAX));
             let none = profile.flags == 0 && section.contains("device_cap_flags");
             assert!(none || section.contains(&flags), "{}: {flags}", profile.name);
+            for (fact, most) in facts(&profile.most) {
+                let row =
+                    section.lines().filter_map(|row| row.strip_prefix("| ")).find_map(|row| {
+                        let (facts, rest) = row.split_once(" | ")?;
+                        let place = facts.split(", ").position(|it| it == fact)?;
+                        Some((place, facts.split(", ").count(), rest.split_once(" | ")?.0))
+                    });
+                match row {
+                    Some(row) => assert!(says(row, most), "{name}: {fact} {most}: {row:?}"),
+                    // It is of something that the adapter lacks wholly.
+                    None => assert_eq!(most, 0, "{name}: {fact}"),
+                }
+            }
         }
+    }
+
+    /// The numbers that are checked, by their names. The most inline data has no name.
+    fn facts(most: &Most) -> Vec<(&'static str, u64)> {
+        let small = [
+            ("max_mr", most.regions),
+            ("max_mw", most.windows),
+            ("max_pd", most.domains),
+            ("max_qp", most.queue_pairs),
+            ("max_cq", most.completion_queues),
+            ("max_cqe", most.completions),
+            ("max_qp_wr", most.work_requests),
+            ("max_sge", most.sges),
+            ("max_sge_rd", most.read_sges),
+            ("max_qp_rd_atom", most.responder_reads.map(u32::from)),
+            ("max_qp_init_rd_atom", most.initiator_reads.map(u32::from)),
+            ("max_srq", most.shared_queues),
+            ("max_srq_wr", most.shared_work_requests),
+            ("max_srq_sge", most.shared_sges),
+            ("max_ah", most.address_handles),
+            ("max_mcast_grp", most.multicast_groups),
+            ("max_mcast_qp_attach", most.multicast_members),
+        ];
+        let small = small.into_iter().filter_map(|(name, most)| Some((name, most?.into())));
+        small.chain(most.region_bytes.map(|most| ("max_mr_size", most))).collect()
+    }
+
+    /// Whether a row says a number of the fact at this place among so many. If it has one value for each fact, that one
+    /// counts. Otherwise it is a text that has the number.
+    fn says((place, count, values): (usize, usize, &str), number: u64) -> bool {
+        let each: Vec<_> = values.split(", ").collect();
+        let are_numbers =
+            each.iter().all(|it| it.starts_with(|first: char| first.is_ascii_digit()));
+        let text = if each.len() == count && are_numbers { each[place] } else { values };
+        let powers = [format!("2^{}", number.trailing_zeros()), number.to_string()];
+        let is_power = number.is_power_of_two();
+        let mut words = text.split(|it: char| !it.is_ascii_digit() && it != '^');
+        words.any(|word| word == powers[1] || is_power && word == powers[0])
     }
 }

@@ -143,6 +143,16 @@ pub fn profile() -> Option<&'static Profile> {
     on()?.profile()
 }
 
+/// The same in a process that has not joined the rehearsal yet: before it opens a device, it looks for one.
+pub fn planned_profile() -> Option<&'static Profile> {
+    if let Some(rehearsal) = on() {
+        return rehearsal.profile();
+    }
+    let directory = REHEARSE.text().map(PathBuf::from)?;
+    let plan = fs::read_to_string(directory.join(PLAN)).ok()?;
+    plan.parse::<Plan>().ok()?.profile
+}
+
 /// The rehearsal, in a process that has one.
 #[inline]
 pub fn on() -> Option<&'static Rehearsal> {

@@ -15,6 +15,7 @@ use transom_wire::cm::{CommId, Ece};
 use super::command::Command;
 use super::queries::ah_attr;
 use super::refusal::Refusal;
+use crate::gids;
 
 unsafe extern "C-unwind" {
     /// The C library's `poll`. A thread that is cancelled meanwhile unwinds from here. It is declared by its other
@@ -149,7 +150,7 @@ fn ud_param(event: &Delivered) -> (Ece, rdma_ucm_event_param) {
             (ud.qp_num, ud.qkey) = (Group::QPN, group.qkey);
             let grh = ib_uverbs_global_route {
                 dgid: gid(group.address),
-                sgid_index: event.gid_index,
+                sgid_index: gids::index_of(event.gid_index.into()) as u8,
                 hop_limit: HOP_LIMIT,
                 ..ib_uverbs_global_route::default()
             };

@@ -13,6 +13,7 @@ use transom_wire::packet::DEFAULT_PKEY;
 use super::addresses::{self, AF_IB, IB};
 use super::command::Command;
 use super::refusal::Refusal;
+use crate::gids;
 
 /// The device has no number in the kernel. `ibv_get_device_index(3)` returns the same.
 const NO_INDEX: u32 = u32::MAX;
@@ -277,7 +278,7 @@ pub(super) fn ah_attr(address: &AddressVector) -> ib_uverbs_ah_attr {
         grh: ib_uverbs_global_route {
             dgid: gid(address.route.destination),
             flow_label: address.flow_label.get(),
-            sgid_index: address.route.gid_index,
+            sgid_index: gids::index_of(address.route.gid_index.into()) as u8,
             hop_limit: address.hop_limit,
             traffic_class: address.traffic_class,
             reserved: 0,

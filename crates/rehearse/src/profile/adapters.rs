@@ -1,7 +1,7 @@
 //! The adapters, in the order of `spec/adapters.md`.
 
 use super::Feature::*;
-use super::{AtomicCap, Most, Profile};
+use super::{Answers, AtomicCap, Errno, Gids, Inline, Most, Node, Profile};
 
 /// Nothing is known.
 const UNCHECKED: Most = Most {
@@ -34,6 +34,8 @@ pub(super) static MLX5: Profile = Profile {
     name: "mlx5",
     model: "ConnectX-6 Lx",
     device: "mlx5_0",
+    node: Node::Ca,
+    firmware: "26.31.1014",
     vendor_id: 0x02c9,
     part_id: 4127,
     flags: 0x2532_1c36,
@@ -62,13 +64,23 @@ pub(super) static MLX5: Profile = Profile {
         ..UNCHECKED
     },
     lacks: &[AtomicWrites, Flushes, SharedResize, CompletionCounters],
-    answers_negative: false,
+    gids: Gids { both_versions: true, most: None },
+    inline: Inline::Entry64,
+    answers: Answers {
+        inline: Errno::NoMemory,
+        built_inline: Errno::NoMemory,
+        sges: Errno::NoMemory,
+        built_sges: Errno::NoMemory,
+        ..Answers::USUAL
+    },
 };
 
 pub(super) static RXE: Profile = Profile {
     name: "rxe",
     model: "Linux's software RoCE",
     device: "rxe0",
+    node: Node::Ca,
+    firmware: "0.0.0",
     vendor_id: 0xff_ffff,
     part_id: 0,
     flags: 0x122_3c76 | FLUSHES_AND_ATOMIC_WRITE,
@@ -111,13 +123,17 @@ pub(super) static RXE: Profile = Profile {
         OnDemandPaging,
         CompletionCounters,
     ],
-    answers_negative: false,
+    gids: Gids { both_versions: false, most: Some(1024) },
+    inline: Inline::AsLongAsSges,
+    answers: Answers { built_inline: Errno::NoSpace, built_sges: Errno::NoSpace, ..Answers::USUAL },
 };
 
 pub(super) static SIW: Profile = Profile {
     name: "siw",
     model: "Linux's software iWARP",
     device: "siw0",
+    node: Node::Rnic,
+    firmware: "0.0.0",
     vendor_id: 0x62_6d74,
     part_id: 1,
     flags: 0x20_0000,
@@ -172,13 +188,17 @@ pub(super) static SIW: Profile = Profile {
         AddressHandles,
         CompletionCounters,
     ],
-    answers_negative: true,
+    gids: Gids { both_versions: false, most: None },
+    inline: Inline::AsAsked,
+    answers: Answers::NEGATIVE,
 };
 
 pub(super) static IRDMA: Profile = Profile {
     name: "irdma",
     model: "E810-C",
     device: "irdma0",
+    node: Node::Ca,
+    firmware: "1.72",
     vendor_id: 0x8086,
     part_id: 0x1592,
     flags: 0x22_1000,
@@ -219,13 +239,17 @@ pub(super) static IRDMA: Profile = Profile {
         OnDemandPaging,
         CompletionCounters,
     ],
-    answers_negative: false,
+    gids: Gids { both_versions: false, most: Some(32) },
+    inline: Inline::AsAsked,
+    answers: Answers::USUAL,
 };
 
 pub(super) static BNXT: Profile = Profile {
     name: "bnxt",
     model: "BCM57508",
     device: "bnxt_re0",
+    node: Node::Ca,
+    firmware: "220.0.59.0",
     vendor_id: 0x14e4,
     part_id: 0x1750,
     flags: 0x122_5d81,
@@ -267,13 +291,25 @@ pub(super) static BNXT: Profile = Profile {
         Multicast,
         CompletionCounters,
     ],
-    answers_negative: false,
+    gids: Gids { both_versions: true, most: Some(256) },
+    inline: Inline::AsAsked,
+    answers: Answers {
+        lacking_is_negative: true,
+        inline: Errno::NoMemory,
+        built_inline: Errno::NoMemory,
+        sges: Errno::NoMemory,
+        built_sges: Errno::NoMemory,
+        receive_sges: Errno::NoMemory,
+        ..Answers::USUAL
+    },
 };
 
 pub(super) static EFA: Profile = Profile {
     name: "efa",
     model: "EFA, first generation",
     device: "efa_0",
+    node: Node::Unspecified,
+    firmware: "0.0.0.0",
     vendor_id: 0x1d0f,
     part_id: 0xefa0,
     flags: 0,
@@ -318,13 +354,17 @@ pub(super) static EFA: Profile = Profile {
         OnDemandPaging,
         Multicast,
     ],
-    answers_negative: false,
+    gids: Gids { both_versions: false, most: Some(1) },
+    inline: Inline::AsAsked,
+    answers: Answers::USUAL,
 };
 
 pub(super) static HNS: Profile = Profile {
     name: "hns",
     model: "HIP08",
     device: "hns_0",
+    node: Node::Ca,
+    firmware: "0.0.000",
     vendor_id: 0x19e5,
     part_id: 0xa222,
     flags: 0x1400,
@@ -370,13 +410,17 @@ pub(super) static HNS: Profile = Profile {
         Multicast,
         CompletionCounters,
     ],
-    answers_negative: false,
+    gids: Gids { both_versions: true, most: Some(256) },
+    inline: Inline::PowerOfTwo { least: 32 },
+    answers: Answers::USUAL,
 };
 
 pub(super) static IONIC: Profile = Profile {
     name: "ionic",
     model: "Pensando",
     device: "ionic_0",
+    node: Node::Ca,
+    firmware: "1.110.1-a-1",
     vendor_id: 0x1dd8,
     part_id: 0x1002,
     flags: 0x122_0000,
@@ -413,13 +457,17 @@ pub(super) static IONIC: Profile = Profile {
         Multicast,
         CompletionCounters,
     ],
-    answers_negative: false,
+    gids: Gids { both_versions: false, most: Some(256) },
+    inline: Inline::EntryPowerOfTwo,
+    answers: Answers::USUAL,
 };
 
 pub(super) static QEDR: Profile = Profile {
     name: "qedr",
     model: "QL41000",
     device: "qedr0",
+    node: Node::Ca,
+    firmware: "8.37.7.0",
     vendor_id: 0x1077,
     part_id: 0x8070,
     flags: 0x30_1080,
@@ -469,5 +517,7 @@ pub(super) static QEDR: Profile = Profile {
         AddressHandles,
         CompletionCounters,
     ],
-    answers_negative: true,
+    gids: Gids { both_versions: true, most: Some(128) },
+    inline: Inline::AsAsked,
+    answers: Answers::NEGATIVE,
 };

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use super::adapters::{BNXT, HNS, IONIC, IRDMA, MLX5, QEDR, RXE};
-use super::{AtomicCap, Feature, Most, Profile};
+use super::{Answers, AtomicCap, Feature, Gids, Inline, Most, Node, Profile};
 
 /// Those that it is the least of.
 const OF: [&Profile; 7] = [&MLX5, &RXE, &IRDMA, &BNXT, &HNS, &IONIC, &QEDR];
@@ -16,6 +16,8 @@ pub(super) static LEAST: LazyLock<Profile> = LazyLock::new(|| {
         name: "least",
         model: "the least of seven adapters",
         device: "least0",
+        node: Node::Ca,
+        firmware: "0.0.0",
         vendor_id: 0,
         part_id: 0,
         flags: OF.iter().fold(u64::MAX, |flags, it| flags & it.flags),
@@ -26,7 +28,10 @@ pub(super) static LEAST: LazyLock<Profile> = LazyLock::new(|| {
         most: most(),
         // It lives as long as the process.
         lacks: Vec::leak(lacks.into_iter().collect()),
-        answers_negative: false,
+        // Their tables differ in kind, and none is less than another.
+        gids: Gids { both_versions: false, most: OF.iter().filter_map(|it| it.gids.most).min() },
+        inline: Inline::AsAsked,
+        answers: Answers::USUAL,
     }
 });
 

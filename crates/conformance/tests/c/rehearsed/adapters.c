@@ -157,6 +157,119 @@ static int try_atomic(void)
 	return error;
 }
 
+/* What the first end of a pair answers to a SEND with so much data, or to another request. */
+static int try_post(enum ibv_wr_opcode opcode, int flags, int is_long, int sges)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_sge data[2] = {{(uintptr_t)memory, 8, pair.mr->lkey}, {(uintptr_t)memory, 8, pair.mr->lkey}};
+	struct ibv_send_wr wr = {.opcode = opcode, .send_flags = flags | IBV_SEND_SIGNALED, .sg_list = data,
+				 .num_sge = sges, .invalidate_rkey = pair.mr->rkey}, *bad = NULL;
+	int error;
+
+	CHECK(!ibv_query_qp(pair.ends[0], &attr, IBV_QP_CAP, &init));
+	if (is_long)
+		data[0].length = init.cap.max_inline_data + 1;
+	error = ibv_post_send(pair.ends[0], &wr, &bad);
+	CHECK(error && bad == &wr);
+	end_pair(&pair);
+	return error;
+}
+
+static int try_receive(void)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_sge data[2] = {{(uintptr_t)memory, 8, pair.mr->lkey}, {(uintptr_t)memory, 8, pair.mr->lkey}};
+	struct ibv_recv_wr wr = {.sg_list = data, .num_sge = 2}, *bad = NULL;
+	const int error = ibv_post_recv(pair.ends[0], &wr, &bad);
+
+	CHECK(error && bad == &wr);
+	end_pair(&pair);
+	return error;
+}
+
+/* How much inline data a queue pair gets that asks for so much. */
+static int granted(struct ibv_context *context, enum ibv_qp_type type, uint32_t inline_data, uint32_t sges)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 8, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = type,
+					.cap = {4, 4, sges, 1, inline_data}};
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+
+	CHECK(qp && !ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+	return (int)init.cap.max_inline_data;
+}
+
+/* What ibv_wr_complete answers to a datagram that is built so. */
+static int try_built(struct ibv_context *context, unsigned flags, int is_long, int sges)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 8, NULL, NULL, 0);
+	struct ibv_qp_init_attr_ex init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UD, .cap = {4, 4, 1, 1, 0},
+					   .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+					   .pd = pd, .send_ops_flags = IBV_QP_EX_WITH_SEND};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 7};
+	struct ibv_ah_attr path = {.is_global = 1, .port_num = 1, .grh.hop_limit = 1};
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_qp *qp = ibv_create_qp_ex(context, &init);
+	struct ibv_sge data[2];
+	struct ibv_qp_ex *ex;
+	struct ibv_ah *ah;
+	int error;
+
+	CHECK(pd && cq && mr && qp);
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	attr.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	CHECK(!ibv_query_gid(context, 1, 0, &path.grh.dgid));
+	CHECK((ah = ibv_create_ah(pd, &path)));
+	data[0] = data[1] = (struct ibv_sge){(uintptr_t)memory, 8, mr->lkey};
+	ex = ibv_qp_to_qp_ex(qp);
+	ibv_wr_start(ex);
+	ex->wr_flags = flags;
+	ibv_wr_send(ex);
+	ibv_wr_set_ud_addr(ex, ah, qp->qp_num, 7);
+	if (is_long)
+		ibv_wr_set_inline_data(ex, memory, init.cap.max_inline_data + 1);
+	else
+		ibv_wr_set_sge_list(ex, sges, data);
+	error = ibv_wr_complete(ex);
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_ah(ah) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq));
+	CHECK(!ibv_dealloc_pd(pd));
+	return error;
+}
+
+/* The type of an entry of the GID table, or the errno. */
+static int type_of(struct ibv_context *context, uint32_t index)
+{
+	struct ibv_gid_entry entry;
+	const int error = ibv_query_gid_ex(context, 1, index, &entry, 0);
+
+	return error ? error : (int)entry.gid_type;
+}
+
+/* Whether two entries are of one address. */
+static int is_same(struct ibv_context *context, int one, int other)
+{
+	union ibv_gid first, second;
+
+	CHECK(!ibv_query_gid(context, 1, one, &first) && !ibv_query_gid(context, 1, other, &second));
+	return !memcmp(&first, &second, sizeof(first));
+}
+
+/* How many entries the table has. */
+static int entries(struct ibv_context *context)
+{
+	struct ibv_port_attr port;
+
+	CHECK(!ibv_query_port(context, 1, &port));
+	return port.gid_tbl_len;
+}
+
 static int64_t found(struct ibv_context *context, const char *name)
 {
 	const struct ibv_qp_cap small = {4, 4, 1, 1, 0};
@@ -197,6 +310,26 @@ static int64_t found(struct ibv_context *context, const char *name)
 	IS("timestamps", try_extended_queue(context, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP));
 	IS("domains", try_domain(context));
 	IS("atomic", try_atomic());
+	IS("node_type", context->device->node_type);
+	IS("transport", context->device->transport_type);
+	IS("gids", entries(context));
+	IS("type_0", type_of(context, 0));
+	IS("type_1", type_of(context, 1));
+	IS("one_gid", is_same(context, 0, 1));
+	IS("granted_0", granted(context, IBV_QPT_RC, 0, 1));
+	IS("granted_0_of_2", granted(context, IBV_QPT_RC, 0, 2));
+	IS("granted_20", granted(context, IBV_QPT_RC, 20, 1));
+	IS("granted_64", granted(context, IBV_QPT_RC, 64, 1));
+	IS("granted_ud", granted(context, IBV_QPT_UD, 0, 1));
+	IS("long_inline", try_post(IBV_WR_SEND, IBV_SEND_INLINE, 1, 1));
+	IS("many_sges", try_post(IBV_WR_SEND, 0, 0, 2));
+	IS("invalidate", try_post(IBV_WR_LOCAL_INV, 0, 0, 0));
+	IS("many_receive_sges", try_receive());
+	IS("built", try_built(context, IBV_SEND_SIGNALED, 0, 1));
+	IS("built_long_inline", try_built(context, IBV_SEND_SIGNALED, 1, 1));
+	IS("built_many_sges", try_built(context, IBV_SEND_SIGNALED, 0, 2));
+	IS("built_unsignaled", try_built(context, 0, 0, 1));
+	IS("built_solicited", try_built(context, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED, 0, 1));
 	fprintf(stderr, "nobody knows %s\n", name);
 	exit(2);
 }
@@ -212,6 +345,13 @@ static int has(int count, char **words)
 
 		CHECK(value);
 		*value++ = 0;
+		if (!strcmp(words[i], "fw_ver")) {
+			struct ibv_device_attr attr;
+
+			CHECK(!ibv_query_device(context, &attr));
+			CHECK(!strcmp(attr.fw_ver, value));
+			continue;
+		}
 		expected = (int64_t)strtoull(value, NULL, 0);
 		real = found(context, words[i]);
 		if (real == expected)

@@ -178,6 +178,72 @@ fn no_adapter_promises_atomics_against_the_processor() {
     }
 }
 
+/// Rule: REH-51
+#[test]
+fn a_device_says_which_kind_of_node_it_is_and_the_version_of_its_firmware() {
+    has(None, &["node_type=1", "transport=0"]);
+    has(Some("mlx5"), &["node_type=1", "transport=0", "fw_ver=26.31.1014"]);
+    has(Some("siw"), &["node_type=4", "transport=1", "fw_ver=0.0.0"]);
+    has(Some("efa"), &["node_type=7", "transport=4"]);
+    has(Some("qedr"), &["node_type=1", "fw_ver=8.37.7.0"]);
+}
+
+/// Programs that take the first entry of the table take one for RoCE v1 then.
+///
+/// Rule: REH-51
+#[test]
+fn the_table_of_gids_has_each_address_once_for_each_version_of_roce() {
+    has(None, &["gids=128", "type_0=2", "one_gid=0"]);
+    for adapter in ["mlx5", "bnxt", "hns"] {
+        has(Some(adapter), &["gids=256", "type_0=1", "type_1=2", "one_gid=1"]);
+    }
+    has(Some("qedr"), &["gids=128", "type_0=1", "type_1=2", "one_gid=1"]);
+    has(Some("rxe"), &["gids=128", "type_0=2", "one_gid=0"]);
+    has(Some("irdma"), &["gids=32", "type_0=2", "one_gid=0"]);
+    has(Some("efa"), &["gids=1", "type_1=22"]);
+}
+
+/// Rule: REH-51
+#[test]
+fn inline_data_is_granted_as_the_provider_rounds_it() {
+    let all = ["granted_0", "granted_0_of_2", "granted_20", "granted_64"];
+    let of = |adapter, sizes: [u32; 4]| {
+        let facts: Vec<_> =
+            all.iter().zip(sizes).map(|(name, size)| format!("{name}={size}")).collect();
+        has(adapter, &facts.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    of(None, [16, 16, 20, 64]);
+    of(Some("mlx5"), [60, 60, 60, 124]);
+    of(Some("rxe"), [16, 32, 20, 64]);
+    of(Some("ionic"), [32, 32, 32, 96]);
+    for adapter in ["irdma", "bnxt", "siw", "qedr", "least"] {
+        has(Some(adapter), &["granted_0=0", "granted_20=20"]);
+    }
+    has(Some("hns"), &["granted_0=32", "granted_20=32"]);
+    has(Some("mlx5"), &["granted_ud=60"]);
+}
+
+/// Rule: REH-52
+#[test]
+fn a_post_that_is_refused_answers_as_the_provider_does() {
+    has(None, &["long_inline=22", "many_sges=22", "many_receive_sges=22"]);
+    has(Some("mlx5"), &["long_inline=12", "many_sges=12", "many_receive_sges=22"]);
+    has(Some("bnxt"), &["long_inline=12", "many_sges=12", "many_receive_sges=12"]);
+    has(Some("bnxt"), &["invalidate=-22"]);
+    has(Some("siw"), &["long_inline=-22", "many_receive_sges=-22", "invalidate=-22"]);
+    has(Some("rxe"), &["long_inline=22", "many_sges=22"]);
+    has(Some("rxe"), &["built_long_inline=28", "built_many_sges=28", "built_unsignaled=0"]);
+    has(Some("mlx5"), &["built_long_inline=12", "built_many_sges=12"]);
+    has(Some("ionic"), &["built_long_inline=22", "built_many_sges=22"]);
+}
+
+/// Rules: PS-14, REH-52
+#[test]
+fn a_request_that_is_built_call_by_call_is_refused_as_one_that_is_posted() {
+    has(None, &["built=0", "built_unsignaled=0", "built_solicited=0"]);
+    has(Some("efa"), &["built=0", "built_unsignaled=22", "built_solicited=22"]);
+}
+
 /// Rules: REH-50, REH-53
 #[test]
 fn a_program_that_needs_more_than_an_adapter_has_fails_as_that_adapter() {
