@@ -134,6 +134,9 @@ pub enum Refused {
     /// There is no such group membership.
     #[error("there is no such group membership, or it belongs to another event channel")]
     NoGroup,
+    /// A rehearsal made the call fail.
+    #[error("`transom rehearse` made it fail, as the kernel may")]
+    Rehearsed(Errno),
     /// The id does not belong to the group of this address.
     #[error("the id has not joined the group of this address")]
     NotJoined,
@@ -159,7 +162,7 @@ impl Refused {
             Self::Privileged => Errno::EACCES,
             Self::Connected => Errno::EISCONN,
             Self::NoIds | Self::NoTable | Self::NoMemory => Errno::ENOMEM,
-            Self::NoManager(errno) | Self::NoRoute { errno, .. } => errno,
+            Self::NoManager(errno) | Self::NoRoute { errno, .. } | Self::Rehearsed(errno) => errno,
             Self::NoFile => Errno::EBADF,
             Self::NoDescriptor => Errno::EMFILE,
             Self::Removed => Errno::ENXIO,

@@ -44,6 +44,7 @@ use transom_system::{rehearsal, sanitizers};
 use transom_thread::set_errno;
 
 use crate::entry::{errno_always, number_always};
+use crate::rehearse;
 pub use checked::{
     transom_rdma_cm_event_acked, transom_rdma_cm_event_freed, transom_rdma_cm_event_got,
     transom_rdma_cm_given, transom_rdma_cm_id_ended, transom_rdma_cm_id_made, transom_rdma_cm_used,
@@ -99,6 +100,10 @@ pub(crate) fn locks() -> [&'static dyn HeldOverForks; 3] {
 pub extern "C" fn transom_rdma_cm_open() -> c_int {
     number_always(NOT_A_VERB, || {
         rehearsal::begin();
+        rehearse::may_make_channel().map_err(|errno| {
+            const SAID: &str = "the rehearsal refuses to make an event channel";
+            why::keep(&Refusal::new(errno, SAID))
+        })?;
         hold_too(&locks());
         let opened = File::open().map_err(|refusal| why::keep(&refusal));
         serve_opened();

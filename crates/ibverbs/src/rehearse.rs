@@ -43,9 +43,18 @@ pub(crate) fn may_make() -> Result<(), c_int> {
 
 /// `rdma_create_id` is about to make an id. The kernel has memory for it or has none.
 pub(crate) fn may_make_id() -> Result<(), c_int> {
+    may_make_by("rdma_create_id", &[libc::ENOMEM])
+}
+
+/// `rdma_create_event_channel` is about to open a file. There may be no memory, or no descriptor.
+pub(crate) fn may_make_channel() -> Result<(), c_int> {
+    may_make_by("rdma_create_event_channel", &[libc::ENOMEM, libc::EMFILE])
+}
+
+/// A function of librdmacm is about to make something. Its caller says who refuses it.
+fn may_make_by(function: &str, errnos: &[c_int]) -> Result<(), c_int> {
     let Some(rehearsal) = rehearsal::on() else { return Ok(()) };
-    // Its caller says who refuses it.
-    refuse(rehearsal, "rdma_create_id", &[libc::ENOMEM]).inspect_err(|_| told::rehearsed(""))
+    refuse(rehearsal, function, errnos).inspect_err(|_| told::rehearsed(""))
 }
 
 /// A verb is about to register memory. The program may also have no right to lock memory.

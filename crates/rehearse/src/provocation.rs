@@ -320,7 +320,7 @@ provocations! {
         "ibv_post_send(3)";
     /// A step towards a connection fails, most by the event that says so.
     RefusedConnections "refused-connections" "REH-33" Failure "step"
-        "an address, a route or a connection comes to nothing"
+        "a port, a group, an address, a route or a connection comes to nothing"
         "rdma_get_cm_event(3)";
     /// The port goes down for a while.
     PortOutages "port-outages" "REH-80" Failure "post"

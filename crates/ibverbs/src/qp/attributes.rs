@@ -18,6 +18,7 @@ use crate::device;
 use crate::entry::errno_of;
 use crate::rehearse;
 use crate::sanitized;
+use crate::told;
 use crate::wrong::Wrong;
 
 /// Changes attributes and state (rules G.3). On an error nothing has changed.
@@ -79,6 +80,11 @@ fn modify(pair: &QueuePair, attr: &ibv_qp_attr, bits: u32) -> Result<Mask, Wrong
     let mask = mask.ok_or(Wrong::invalid("attr_mask", unknown, "ST-03"))?;
     let attributes = parse(attr, mask, &pair.device().port().addresses())?;
     let from = pair.summary().gate().state;
+    // Only the queue pair of an id of rdma_cm is, when its peer has accepted.
+    if mask.contains(Mask::STATE) && attributes.state == QpState::Rtr && pair.is_kept_back() {
+        told::rehearsed("REH-33");
+        return Err(libc::ENOMEM.into());
+    }
     pair.modify(&attributes, mask).map_err(|failure| {
         let to = if mask.contains(Mask::STATE) { attributes.state } else { from };
         wrong(failure, attr, from, to)

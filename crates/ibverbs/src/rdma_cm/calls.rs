@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use transom_abi::*;
 use transom_cm::options::Kind;
 use transom_cm::{Accept, Connect, Refused, Service};
+use transom_host::connections::manager::Manager;
 use transom_wire::cm::{Bits, CommId, Ece, Qpn, RejectReason, TimeCode};
 
 use super::addresses;
@@ -134,6 +135,7 @@ pub(super) fn resolve_route(command: &Command<'_>) -> Result<(), Refusal> {
 /// Makes an id listen.
 pub(super) fn listen(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_listen = command.body()?;
+    command.call(|manager| manager.may_listen(command.file(), CommId(body.id)))?;
     listening::listen(command, CommId(body.id), body.backlog as i32)
 }
 
@@ -169,7 +171,11 @@ pub(super) fn connect(command: &Command<'_>) -> Result<(), Refusal> {
         private_data: private_data(with),
     };
     command.adapter().note_connecting(with.qp_num);
-    command.call(|manager| manager.connect(command.file(), id, ece(&body.ece), &connect))
+    let keep_back = || command.adapter().keep_back(with.qp_num);
+    let connect = |manager: &mut Manager| {
+        manager.connect(command.file(), id, ece(&body.ece), &connect, keep_back)
+    };
+    command.call(connect)
 }
 
 /// Accepts a request. Without parameters, it confirms an accepted connection.

@@ -81,6 +81,52 @@ static void tell(const char *file)
 	}
 }
 
+/* Says what became of a call, in the file that is to hear of it. It is made again if it failed, and does its work. */
+static void say_of(const char *file, const char *call, int error)
+{
+	FILE *list = fopen(file, "a");
+
+	CHECK(list && fprintf(list, "%s %d\n", call, error) > 0 && !fclose(list));
+}
+
+#define TRIED(call)                                                                                                    \
+	do {                                                                                                           \
+		const int error = (call) ? 0 : errno;                                                                  \
+		if (error) {                                                                                           \
+			CHECK(call);                                                                                   \
+			say_of(file, #call, error);                                                                    \
+		}                                                                                                      \
+	} while (0)
+
+/* Makes a channel, a listener, and a member of a group, and says what failed of it. */
+static void tell_more(const char *file)
+{
+	struct sockaddr_in group = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr("239.77.1.4")};
+	struct sockaddr *of_group = (struct sockaddr *)&group, *to;
+	struct rdma_event_channel *channel;
+	struct sockaddr_storage address;
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id, *member;
+
+	loopback(AF_INET, &address);
+	to = (struct sockaddr *)&address;
+	TRIED(channel = rdma_create_event_channel());
+	CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	TRIED(!rdma_bind_addr(id, to));
+	TRIED(!rdma_listen(id, 1));
+	CHECK(!rdma_create_id(channel, &member, NULL, RDMA_PS_UDP));
+	CHECK(!rdma_resolve_addr(member, NULL, to, 2000));
+	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	TRIED(!rdma_join_multicast(member, of_group, NULL));
+	CHECK(!rdma_get_cm_event(channel, &event));
+	if (event->event != RDMA_CM_EVENT_MULTICAST_JOIN)
+		say(file, event);
+	CHECK(!rdma_ack_cm_event(event));
+	CHECK(!rdma_leave_multicast(member, of_group));
+	CHECK(!rdma_destroy_id(member) && !rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
 /* Looks for the device that leads to an address. Wrong: takes it that there is one. */
 static void expects_device(int wrong)
 {
@@ -302,6 +348,10 @@ int main(int argc, char **argv)
 	CHECK(argc == 3);
 	if (!strcmp(argv[1], "tell")) {
 		tell(argv[2]);
+		return 0;
+	}
+	if (!strcmp(argv[1], "tell-more")) {
+		tell_more(argv[2]);
 		return 0;
 	}
 	for (unsigned i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {

@@ -88,6 +88,7 @@ fn each_step_towards_a_connection_ends_with_an_event_that_it_may_have() {
         (
             "1.2",
             &[
+                "RDMA_CM_EVENT_CONNECT_ERROR -12",
                 "RDMA_CM_EVENT_REJECTED 10",
                 "RDMA_CM_EVENT_REJECTED 8",
                 "RDMA_CM_EVENT_UNREACHABLE -110",
@@ -96,24 +97,50 @@ fn each_step_towards_a_connection_ends_with_an_event_that_it_may_have() {
         ("1.3", &["RDMA_CM_EVENT_ESTABLISHED 0"]),
     ];
     for (step, events) in steps {
-        let list = PROGRAM.0.path().join(step);
-        let list_path = list.to_str().expect("a path in UTF-8");
-        let place = format!("refused-connections:0.{step}");
-        let mut seen = BTreeSet::new();
-        for seed in 1..=SEEDS {
-            let seed = seed.to_string();
-            let options = ["--seed", &seed, "--at", &place];
-            let (status, printed) = rehearse(&options, &[&PROGRAM.1, "tell", list_path]);
-            assert_eq!(status, Some(0), "{printed:?}");
-            let said = std::fs::read_to_string(&list).expect("the program wrote it");
-            std::fs::remove_file(&list).expect("it is there");
-            seen.insert(said.trim().to_owned());
-            if seen.len() >= events.len() {
-                break;
-            }
-        }
-        assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), events, "{step}");
+        is_told("tell", &format!("refused-connections:0.{step}"), events);
     }
+}
+
+/// A call that fails has done nothing, and does its work when it is made again.
+///
+/// Rules: REH-30, REH-33
+#[test]
+fn a_channel_a_listener_and_a_group_are_refused_as_they_may_be() {
+    is_told(
+        "tell-more",
+        "refused-objects:0.0.0",
+        &["channel = rdma_create_event_channel() 12", "channel = rdma_create_event_channel() 24"],
+    );
+    let bind = ["!rdma_bind_addr(id, to) 12", "!rdma_bind_addr(id, to) 99"];
+    is_told("tell-more", "refused-connections:0.0.0", &bind);
+    let listen = ["!rdma_listen(id, 1) 12", "!rdma_listen(id, 1) 98"];
+    is_told("tell-more", "refused-connections:0.0.1", &listen);
+    is_told(
+        "tell-more",
+        "refused-connections:0.1.1",
+        &["!rdma_join_multicast(member, of_group, NULL) 12", "RDMA_CM_EVENT_MULTICAST_ERROR -110"],
+    );
+}
+
+/// What the program says if something is provoked at this place, over the seeds.
+fn is_told(name: &str, place: &str, events: &[&str]) {
+    let list = PROGRAM.0.path().join(place);
+    let list_path = list.to_str().expect("a path in UTF-8");
+    let mut seen = BTreeSet::new();
+    for seed in 1..=SEEDS {
+        let seed = seed.to_string();
+        let options = ["--seed", &seed, "--at", place];
+        let (status, printed) = rehearse(&options, &[&PROGRAM.1, name, list_path]);
+        assert_eq!(status, Some(0), "{printed:?}");
+        let said = std::fs::read_to_string(&list);
+        let said = said.unwrap_or_else(|_| panic!("{place}: {printed:?}"));
+        std::fs::remove_file(&list).expect("it is there");
+        seen.insert(said.trim().to_owned());
+        if seen.len() >= events.len() {
+            break;
+        }
+    }
+    assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), events, "{place}");
 }
 
 /// A stream of rsockets takes DISCONNECTED for the end of its data only when its completion queue says so too.

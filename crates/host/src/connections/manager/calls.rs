@@ -158,7 +158,28 @@ impl Manager {
     /// As [`Manager::with_id`].
     pub fn bind(&mut self, file: RawFd, id: CommId, address: SocketAddr) -> Result<(), Refused> {
         self.check(file, id)?;
+        let taken = if address.port() == 0 { Errno::EADDRNOTAVAIL } else { Errno::EADDRINUSE };
+        self.may_take_port(id, taken)?;
         self.engine.bind(id, address, &mut self.ports)
+    }
+
+    /// An id is about to listen. In a rehearsal that may fail.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::with_id`]; `ENOMEM` or `EADDRINUSE`.
+    pub fn may_listen(&mut self, file: RawFd, id: CommId) -> Result<(), Refused> {
+        self.check(file, id)?;
+        self.may_take_port(id, Errno::EADDRINUSE)
+    }
+
+    /// In a rehearsal an id may get no port: it is taken, or the kernel has no memory.
+    fn may_take_port(&mut self, id: CommId, taken: Errno) -> Result<(), Refused> {
+        match self.rehearsed.refuses(id) {
+            Some(number) if number % 2 == 0 => Err(Refused::Rehearsed(Errno::ENOMEM)),
+            Some(_) => Err(Refused::Rehearsed(taken)),
+            None => Ok(()),
+        }
     }
 
     /// Sets whether other ids with this option may have the same port.

@@ -49,7 +49,8 @@ impl Manager {
         }
     }
 
-    /// Asks for a connection, or for the queue pair of a datagram service.
+    /// Asks for a connection, or for the queue pair of a datagram service. In a rehearsal that may fail. `keep_back`
+    /// arranges that the queue pair cannot be made ready to receive; it is false if that cannot be.
     ///
     /// # Errors
     ///
@@ -60,6 +61,7 @@ impl Manager {
         id: CommId,
         ece: Ece,
         with: &Connect<'_>,
+        keep_back: impl FnOnce() -> bool,
     ) -> Result<(), Refused> {
         self.with_id(file, id, |engine, now| {
             engine.set_ece(id, ece)?;
@@ -70,7 +72,10 @@ impl Manager {
             traced::connects(self.device.process(), &self.engine, id, with.qpn.get());
         }
         if let Some(number) = self.rehearsed.refuses(id) {
-            self.come_to_nothing(id, number);
+            let is_connected = self.engine.connection_state(id).is_some();
+            if !(number % 4 == 3 && is_connected && keep_back()) {
+                self.come_to_nothing(id, number);
+            }
         }
         Ok(())
     }
@@ -120,7 +125,7 @@ impl Manager {
         let Some(Transmit { source, destination, mad, .. }) = self.engine.poll_transmit() else {
             return;
         };
-        let reason = match (&mad.message, number % 3) {
+        let reason = match (&mad.message, number % 4) {
             (Message::Req(_), 0) => RejectReason::InvalidServiceId,
             (Message::Req(_), 1) => RejectReason::StaleConnection,
             _ => return self.engine.give_up(id, clock::steady()),

@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use transom_cm::Refused;
 use transom_cm::attributes::DEFAULT_QKEY;
 use transom_cm::event::Group;
+use transom_cm::refused::Errno;
 use transom_system::addresses::gid;
 use transom_wire::cm::CommId;
 
@@ -18,6 +19,8 @@ pub(super) struct Membership {
     of: CommId,
     group: Group,
     uid: u64,
+    /// The id is in the group.
+    is_member: bool,
     /// Its event waits or has been taken. A second event of the same group belongs to another membership.
     is_told: bool,
     /// How many of its events have been taken.
@@ -30,9 +33,10 @@ pub(super) struct Memberships(HashMap<u32, Membership>);
 
 impl Memberships {
     /// Adds one under a number that no other has. `None` if there is no such number.
-    fn add(&mut self, of: CommId, group: Group, uid: u64) -> Option<u32> {
+    fn add(&mut self, of: CommId, group: Group, uid: u64, is_member: bool) -> Option<u32> {
         let number = (0..=u32::MAX).find(|number| !self.0.contains_key(number))?;
-        self.0.insert(number, Membership { of, group, uid, is_told: false, reported: 0 });
+        let membership = Membership { of, group, uid, is_member, is_told: false, reported: 0 };
+        self.0.insert(number, membership);
         Some(number)
     }
 
@@ -63,7 +67,7 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// As [`Manager::with_id`].
+    /// As [`Manager::with_id`]; in a rehearsal `ENOMEM`. Or the id hears that it is no member.
     pub fn join(
         &mut self,
         file: RawFd,
@@ -74,9 +78,14 @@ impl Manager {
     ) -> Result<u32, Refused> {
         self.check(file, id)?;
         // Queue pairs join by themselves. The network then brings the group's messages.
-        self.engine.join(id, address, send_only, Ok(()))?;
+        let joined = match self.rehearsed.refuses(id) {
+            Some(number) if number % 2 == 0 => return Err(Refused::Rehearsed(Errno::ENOMEM)),
+            Some(_) => Err(Errno::ETIMEDOUT),
+            None => Ok(()),
+        };
+        self.engine.join(id, address, send_only, joined)?;
         let group = Group { address, send_only, qkey: DEFAULT_QKEY };
-        self.memberships.add(id, group, uid).ok_or(Refused::NoIds)
+        self.memberships.add(id, group, uid, joined.is_ok()).ok_or(Refused::NoIds)
     }
 
     /// The index of the GID from which an id reaches a group. It is the id's own, if that has the group's family and an
@@ -99,7 +108,9 @@ impl Manager {
         let membership = self.memberships.0.get(&number).copied();
         let it = membership.filter(|it| self.files.is_of(it.of, file)).ok_or(Refused::NoGroup)?;
         self.memberships.0.remove(&number);
-        self.engine.leave(it.of, it.group.address)?;
+        if it.is_member {
+            self.engine.leave(it.of, it.group.address)?;
+        }
         self.files.drop_events_of(file, number);
         Ok(it.reported)
     }

@@ -77,6 +77,8 @@ pub(super) struct Rehearsed {
     torn: Torn,
     /// How many atomics have arrived.
     atomics: AtomicU64,
+    /// It cannot be made ready to receive, the next time.
+    is_kept_back: AtomicBool,
 }
 
 /// The requests that the program has posted, by what could happen to them.
@@ -138,7 +140,7 @@ impl Rehearsed {
         let [sends, posts, queries, datagrams, received, atomics] =
             [const { AtomicU64::new(0) }; 6];
         let (flushes, placement) = (Flushes::default(), Placement::default());
-        let (has_lost_peer, was_stuck) = Default::default();
+        let (has_lost_peer, was_stuck, is_kept_back) = Default::default();
         Some(Box::new(Self {
             rehearsal,
             object,
@@ -159,6 +161,7 @@ impl Rehearsed {
             lets_pass: AtomicBool::new(false),
             torn: Torn::default(),
             atomics,
+            is_kept_back,
         }))
     }
 
@@ -179,6 +182,18 @@ impl Adapter {
         if rehearsal::on().is_some() {
             self.queue_pairs.let_rest(QpNumber::from_bits(number).index());
         }
+    }
+
+    /// The queue pair of this number cannot be made ready to receive, when its peer has accepted. False if it is not of
+    /// this process, or has got so far already.
+    pub fn keep_back(&self, number: u32) -> bool {
+        let number = QpNumber::from_bits(number);
+        let pair = self.queue_pairs.get(number.index()).filter(|pair| pair.number == number);
+        pair.is_some_and(|pair| {
+            let waits = matches!(pair.summary().gate().state, QpState::Reset | QpState::Init);
+            let rehearsed = pair.rehearsed().filter(|_| waits);
+            rehearsed.inspect(|it| it.is_kept_back.store(true, Relaxed)).is_some()
+        })
     }
 
     /// A receive with these buffers is taken for a message.
@@ -299,6 +314,7 @@ impl QueuePair {
             self.forget_scribbled();
             rehearsed.torn.forget();
             rehearsed.has_lost_peer.store(false, Relaxed);
+            rehearsed.is_kept_back.store(false, Relaxed);
         }
     }
 
@@ -323,6 +339,11 @@ impl QueuePair {
             self.meet_trouble(rehearsed, nth);
             rehearsed.provokes(Provocation::RefusedPosts, nth).is_some()
         })
+    }
+
+    /// Whether it cannot be made ready to receive.
+    pub fn is_kept_back(&self) -> bool {
+        self.rehearsed().is_some_and(|it| it.is_kept_back.swap(false, Relaxed))
     }
 
     /// The same of an element of a list of receives.
