@@ -93,6 +93,70 @@ static struct ibv_qp *datagrams_of(struct pair *pair, struct ibv_send_wr *send)
 	return qp;
 }
 
+/* A UC queue pair that sends to itself. */
+static struct ibv_qp *unreliable_of(struct pair *pair)
+{
+	struct ibv_qp_init_attr init = {.send_cq = pair->cq, .recv_cq = pair->cq, .qp_type = IBV_QPT_UC,
+					.cap = {2, 2, 1, 1, 0}};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	struct ibv_qp *qp = ibv_create_qp(pair->pd, &init);
+
+	CHECK(qp);
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
+				    .ah_attr = {.is_global = 1, .port_num = 1, .grh.hop_limit = 1}};
+	CHECK(!ibv_query_gid(pair->context, 1, 0, &attr.ah_attr.grh.dgid));
+	CHECK(!ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN));
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	return qp;
+}
+
+/* The two ends of an XRC connection, and the shared queue that messages name. */
+struct xrc {
+	struct ibv_xrcd *domain;
+	struct ibv_srq *queue;
+	struct ibv_qp *target, *initiator;
+};
+
+static struct xrc xrc_of(struct pair *pair, struct ibv_send_wr *send)
+{
+	struct ibv_xrcd_init_attr domain = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1,
+					    .oflags = O_CREAT};
+	struct ibv_srq_init_attr_ex queue = {.attr = {2, 1, 0}, .srq_type = IBV_SRQT_XRC, .pd = pair->pd, .cq = pair->cq,
+					     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD |
+							  IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_PD};
+	struct ibv_qp_init_attr_ex target = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD};
+	struct ibv_qp_init_attr_ex initiator = {.qp_type = IBV_QPT_XRC_SEND, .send_cq = pair->cq, .cap = {2, 0, 1, 0, 0},
+						.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pair->pd};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	const int init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+	const int path = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	struct xrc xrc = {.domain = ibv_open_xrcd(pair->context, &domain)};
+
+	CHECK(xrc.domain);
+	queue.xrcd = target.xrcd = xrc.domain;
+	CHECK((xrc.queue = ibv_create_srq_ex(pair->context, &queue)));
+	CHECK((xrc.target = ibv_create_qp_ex(pair->context, &target)));
+	CHECK((xrc.initiator = ibv_create_qp_ex(pair->context, &initiator)));
+	CHECK(!ibv_modify_qp(xrc.target, &attr, init) && !ibv_modify_qp(xrc.initiator, &attr, init));
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .max_dest_rd_atomic = 1,
+				    .min_rnr_timer = 1, .dest_qp_num = xrc.initiator->qp_num,
+				    .ah_attr = {.is_global = 1, .port_num = 1, .grh.hop_limit = 1}};
+	CHECK(!ibv_query_gid(pair->context, 1, 0, &attr.ah_attr.grh.dgid));
+	CHECK(!ibv_modify_qp(xrc.target, &attr, path | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	attr.dest_qp_num = xrc.target->qp_num;
+	CHECK(!ibv_modify_qp(xrc.initiator, &attr, path));
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 8, .retry_cnt = 1, .rnr_retry = 6,
+				    .max_rd_atomic = 1};
+	CHECK(!ibv_modify_qp(xrc.target, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN));
+	CHECK(!ibv_modify_qp(xrc.initiator, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+						       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	CHECK(!ibv_get_srq_num(xrc.queue, &send->qp_type.xrc.remote_srqn));
+	return xrc;
+}
+
 /* A region for atomics of the first end. */
 static struct ibv_mr *allow_atomics(struct pair *pair)
 {
@@ -118,6 +182,7 @@ static void tell(const char *operation, const char *file)
 	struct ibv_qp *by = pair.ends[0], *of = pair.ends[1];
 	struct ibv_mw *window = NULL;
 	struct ibv_mr *counters = NULL;
+	struct xrc xrc = {0};
 	int statuses[] = {WITHOUT, WITHOUT, WITHOUT, WITHOUT};
 	struct ibv_wc wc;
 	FILE *list;
@@ -129,6 +194,16 @@ static void tell(const char *operation, const char *file)
 	} else if (!strcmp(operation, "datagram")) {
 		second.opcode = IBV_WR_SEND;
 		by = of = datagrams_of(&pair, &second);
+	} else if (!strcmp(operation, "unreliable")) {
+		by = of = unreliable_of(&pair);
+	} else if (!strcmp(operation, "xrc")) {
+		xrc = xrc_of(&pair, &second);
+		by = xrc.initiator;
+		of = xrc.target;
+	} else if (!strcmp(operation, "read")) {
+		second.opcode = IBV_WR_RDMA_READ;
+		from.addr += 64;
+		second.wr.rdma.remote_addr = (uintptr_t)memory;
 	} else if (!strcmp(operation, "atomic")) {
 		counters = allow_atomics(&pair);
 		second.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -147,8 +222,14 @@ static void tell(const char *operation, const char *file)
 		first.bind_mw.mw = window;
 		first.bind_mw.rkey = ibv_inc_rkey(window->rkey);
 		first.bind_mw.bind_info = (struct ibv_mw_bind_info){.mr = pair.mr, .addr = (uintptr_t)memory, .length = 8};
+	} else if (!strcmp(operation, "invalidate")) {
+		window = ibv_alloc_mw(pair.pd, IBV_MW_TYPE_2);
+		CHECK(window);
+		first.opcode = IBV_WR_LOCAL_INV;
+		first.num_sge = 0;
+		first.invalidate_rkey = window->rkey;
 	}
-	CHECK(!ibv_post_recv(of, &receive, &bad_receive));
+	CHECK(!ibv_post_recv(xrc.queue ? pair.ends[1] : of, &receive, &bad_receive));
 	CHECK(!ibv_post_send(by, &first, &bad));
 	while (statuses[FIRST] == WITHOUT || statuses[SECOND] == WITHOUT) {
 		if (ibv_poll_cq(pair.cq, 1, &wc) == 1)
@@ -162,7 +243,12 @@ static void tell(const char *operation, const char *file)
 		name_of(statuses[RECEIVE]), state_of(by), state_of(of), events_of(pair.context),
 		memory[64] ? "written" : "not written");
 	CHECK(!fclose(list));
-	CHECK(by != of || (!ibv_destroy_qp(by) && !ibv_destroy_ah(second.wr.ud.ah)));
+	if (xrc.queue)
+		CHECK(!ibv_destroy_qp(by) && !ibv_destroy_qp(of) && !ibv_destroy_srq(xrc.queue) &&
+		      !ibv_close_xrcd(xrc.domain));
+	else
+		CHECK(by != of || !ibv_destroy_qp(by));
+	CHECK(strcmp(operation, "datagram") || !ibv_destroy_ah(second.wr.ud.ah));
 	CHECK((!window || !ibv_dealloc_mw(window)) && (!counters || !ibv_dereg_mr(counters)));
 	end_pair(&pair);
 }

@@ -2,6 +2,7 @@
  * Programs that rely on luck, each with its right form. The first argument names the program, the second its form:
  * wrong or right. A program ends with 0 if all is well.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,6 +261,33 @@ static void reads_opcode(int wrong)
 	end_pair(&pair);
 }
 
+/*
+ * Takes a message. Wrong: takes the immediate data of each message for the address of its answer, although the peer
+ * sends none.
+ */
+static void reads_immediate(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp *qp = to_itself(&pair, pair.cq, NULL);
+	struct ibv_sge from = slice(&pair, 0), to = slice(&pair, 64);
+	struct ibv_send_wr send = request(&pair, IBV_WR_SEND, &from, 0), *bad;
+	struct ibv_recv_wr receive = {.wr_id = 2, .sg_list = &to, .num_sge = 1}, *bad_receive;
+	struct ibv_wc wc;
+	int left = 2;
+
+	CHECK(!ibv_post_recv(qp, &receive, &bad_receive) && !ibv_post_send(qp, &send, &bad));
+	while (left) {
+		if (!ibv_poll_cq(pair.cq, 1, &wc))
+			continue;
+		left--;
+		CHECK(!wc.status);
+		if (wc.opcode == IBV_WC_RECV && (wrong || wc.wc_flags & IBV_WC_WITH_IMM))
+			CHECK(ntohl(wc.imm_data) < sizeof(memory));
+	}
+	CHECK(!ibv_destroy_qp(qp));
+	end_pair(&pair);
+}
+
 /* Builds a batch. Wrong: waits for it, although it may have been refused. */
 static void forgets_the_batch(int wrong)
 {
@@ -481,7 +509,7 @@ static const struct {
 	{"one-more", one_more},		      {"counts-entries", counts_entries},
 	{"asks-too-little", asks_too_little},   {"second-pair", second_pair},
 	{"second-key", second_key},	      {"looks-in-front", looks_in_front},
-	{"keeps-old", keeps_old},
+	{"keeps-old", keeps_old},	      {"reads-immediate", reads_immediate},
 };
 
 int main(int argc, char **argv)

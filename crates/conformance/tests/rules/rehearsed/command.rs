@@ -191,6 +191,12 @@ fn a_failed_request_is_recognized_by_its_opcode() {
     is_shown("trusts-opcode", Provocation::PoisonedFields, "2");
 }
 
+/// Rule: REH-20
+#[test]
+fn immediate_data_are_read_that_are_not_there() {
+    is_shown("reads-immediate", Provocation::PoisonedFields, "2");
+}
+
 /// Rule: REH-21
 #[test]
 fn a_thread_sleeps_without_another_look() {

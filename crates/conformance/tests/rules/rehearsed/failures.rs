@@ -75,6 +75,55 @@ fn a_send_ends_with_each_error_that_it_may_have() {
     );
 }
 
+/// Rules: REH-34, RA-42, ST-24
+#[test]
+fn a_read_ends_with_each_error_that_it_may_have() {
+    is_told(
+        "read",
+        "failed-requests:0.0.0",
+        &[
+            "BAD_RESP, FLUSH; receive none; ERR to RTS; none; not written",
+            "BAD_RESP, FLUSH; receive none; ERR to RTS; none; written",
+            "LOC_PROT, FLUSH; receive none; ERR to RTS; none; not written",
+            "LOC_QP_OP, FLUSH; receive none; ERR to RTS; none; not written",
+            "REM_ACCESS, FLUSH; receive FLUSH; ERR to ERR; local access violation work queue error; not written",
+            "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; not written",
+            "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; written",
+        ],
+    );
+}
+
+/// Rules: REH-34, ST-18
+#[test]
+fn an_unreliable_write_ends_with_each_error_that_it_may_have() {
+    is_told(
+        "unreliable",
+        "failed-requests:0.2.0",
+        &[
+            "LOC_PROT, FLUSH; receive none; SQE to SQE; none; not written",
+            "LOC_QP_OP, FLUSH; receive none; SQE to SQE; none; not written",
+        ],
+    );
+}
+
+/// Rules: REH-34, ST-24
+#[test]
+fn a_write_of_xrc_ends_with_each_error_that_it_may_have() {
+    is_told(
+        "xrc",
+        "failed-requests:0.3.0",
+        &[
+            "BAD_RESP, FLUSH; receive none; ERR to RTS; none; not written",
+            "BAD_RESP, FLUSH; receive none; ERR to RTS; none; written",
+            "LOC_PROT, FLUSH; receive none; ERR to RTS; none; not written",
+            "LOC_QP_OP, FLUSH; receive none; ERR to RTS; none; not written",
+            "REM_ACCESS, FLUSH; receive none; ERR to ERR; local access violation work queue error; not written",
+            "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; not written",
+            "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; written",
+        ],
+    );
+}
+
 /// Rules: REH-34, AT-01, RA-50
 #[test]
 fn an_atomic_ends_with_each_error_that_it_may_have() {
@@ -109,12 +158,14 @@ fn a_datagram_ends_with_each_error_that_it_may_have() {
 
 /// Rule: REH-34
 #[test]
-fn a_bind_ends_with_the_error_that_it_may_have() {
-    is_told(
-        "bind",
-        "failed-requests:0.0.0",
-        &["MW_BIND, FLUSH; receive none; ERR to RTS; none; not written"],
-    );
+fn a_bind_and_an_invalidation_end_with_the_error_that_they_may_have() {
+    for operation in ["bind", "invalidate"] {
+        is_told(
+            operation,
+            "failed-requests:0.0.0",
+            &["MW_BIND, FLUSH; receive none; ERR to RTS; none; not written"],
+        );
+    }
 }
 
 /// Rules: REH-35, RA-52, RA-53

@@ -153,6 +153,65 @@ fn what_the_check_found_is_told_of_a_program_that_dies_then() {
     );
 }
 
+/// Rules: REH-40, REH-42, REH-44
+#[test]
+fn a_run_whose_only_fault_is_a_finding_fails_and_is_cut_down() {
+    let options = ["--only", "exact-sizes,late-work", "--runs", "2"];
+    let program = [judged(), "makes-a-mistake"];
+    let (status, printed) = rehearse(&options, &program);
+    assert_eq!(status, Some(66), "{printed:?}");
+    let told = on_one_line(&printed.complaints);
+    assert!(told.contains("used-after-destroy"), "{told}");
+    assert!(told.contains("This alone makes it fail: exact-sizes:"), "{told}");
+    assert_eq!(type_again(&printed).0, Some(66), "{printed:?}");
+    let (_, printed) = rehearse(&[&options[..], &["--json"]].concat(), &program);
+    let failure = of_type(&printed, "failure");
+    assert_eq!((&failure["outcome"], &failure["cut"]), (&json!("found"), &json!("places")));
+    assert_eq!(failure["findings"][0]["kind"], "used-after-destroy");
+}
+
+/// The first line of JSON of a type.
+fn of_type(printed: &Printed, kind: &str) -> Value {
+    let lines = printed.output.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let found = lines.into_iter().find(|it: &Value| it["type"] == kind);
+    found.unwrap_or_else(|| panic!("{printed:?}"))
+}
+
+/// Rules: REH-40, REH-44
+#[test]
+fn runs_begin_until_the_time_is_over() {
+    let options = ["--only", "poisoned-fields", "--for", "1s", "--json"];
+    let (status, printed) = rehearse(&options, &[moments(), "reads-early", "right"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let lines = printed.output.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    // The first run has no seed, and does not count.
+    let is_run = |line: &Value| line["type"] == "run" && !line["seed"].is_null();
+    let runs = lines.filter(is_run).count();
+    let summary = of_type(&printed, "summary");
+    assert!(runs >= 1 && summary["failed"] == 0, "{printed:?}");
+    assert_eq!(summary["runs"].as_u64(), Some(runs as u64), "{printed:?}");
+}
+
+/// The report says so, and how often it was tried. It blames nothing.
+///
+/// Rule: REH-42
+#[test]
+fn a_failure_that_does_not_come_again_is_told_as_one() {
+    let folder = Scratch::new("judged-once");
+    let runs = file(&folder, "runs");
+    let script = "\"$0\" reads-early right; echo >> \"$1\"; [ $(wc -l < \"$1\") -ne 2 ]";
+    let only = ["--only", "poisoned-fields", "--runs", "2"];
+    let (status, printed) = rehearse(&only, &["sh", "-c", script, moments(), &runs]);
+    let told = on_one_line(&printed.complaints);
+    assert_eq!(status, Some(66), "{printed:?}");
+    assert!(told.contains("It did not fail again"), "{told}");
+    assert!(!told.contains("makes it fail:"), "{told}");
+    fs::remove_file(&runs).expect("the script wrote it");
+    let only = [&only[..], &["--json"]].concat();
+    let (_, printed) = rehearse(&only, &["sh", "-c", script, moments(), &runs]);
+    assert_eq!(of_type(&printed, "failure")["cut"], "not_again");
+}
+
 /// Rule: REH-43
 #[test]
 fn a_signal_to_the_command_ends_the_program_and_tells_the_runs_so_far() {
