@@ -57,7 +57,9 @@ fn main() -> ExitCode {
     let tests = page::parse(&Document::read("spec/ordering.md").text).expect("the page is right");
     if !play.is_empty() {
         let of_it = tests.iter().filter(|test| play.contains(&test.name));
-        of_it.for_each(|test| Play { seed, rehearsed: None, rounds }.carry_out(test));
+        of_it.for_each(|test| {
+            Play { seed, rehearsed: None, rounds, by_packets: false }.carry_out(test)
+        });
         return ExitCode::SUCCESS;
     }
     let can = |test: &&Test| obstacle(&test.program).is_none();
@@ -121,7 +123,7 @@ fn play_all<'a>(
             // All memories and layouts.
             rehearsals.map(move |rehearsed| {
                 let seed = if rehearsed.is_some() { seed } else { seed / REHEARSALS };
-                Play { seed, rehearsed, rounds }
+                Play { seed, rehearsed, rounds, by_packets: false }
             })
         })
         .flat_map(|play| tests.iter().map(move |test| (play, *test)))

@@ -44,6 +44,8 @@ pub struct Play {
     pub rehearsed: Option<Order>,
     /// How often each test is played.
     pub rounds: u64,
+    /// All devices reach each other by packets only.
+    pub by_packets: bool,
 }
 
 impl Play {
@@ -57,7 +59,7 @@ impl Play {
         litmus: &Path,
         tests: &[&str],
     ) -> Result<BTreeMap<String, Reached>, String> {
-        let Self { seed, rehearsed, rounds } = self;
+        let Self { seed, rehearsed, rounds, by_packets } = self;
         let how = rehearsed.map_or("plain", Order::name);
         let scratch = Scratch::new(&format!("litmus-{seed}-{how}-{}", tests[0]));
         let mut command = Command::new(litmus);
@@ -65,6 +67,9 @@ impl Play {
         command.args(tests);
         if seed % 2 == 1 {
             command.env("TRANSOM_MEMORY", "shared");
+        }
+        if by_packets {
+            command.env("TRANSOM_LINK", "wire");
         }
         if let Some(order) = rehearsed {
             let placement = Provocation::PLACEMENT.into_iter().filter(|it| !SCRIBBLED.contains(it));

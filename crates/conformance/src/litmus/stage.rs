@@ -5,6 +5,7 @@ mod board;
 mod round;
 
 use std::collections::BTreeMap;
+use std::env;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -22,6 +23,12 @@ use crate::random::Random;
 pub use self::board::Board;
 use self::board::Kind;
 use self::round::Round;
+
+/// How devices are opened.
+fn options() -> Options {
+    let wire_only = env::var_os("TRANSOM_LINK").is_some_and(|link| link == "wire");
+    Options { wire_only, ..Options::default() }
+}
 
 /// How often each outcome was reached.
 pub type Reached = BTreeMap<Vec<u64>, u64>;
@@ -76,10 +83,10 @@ struct Node {
 impl<'a> Stage<'a> {
     /// Opens a device for each node, or one for all of them.
     pub fn new(program: &'a Program, board: &'a Board, on_one_device: bool) -> Self {
-        let adapter = open_adapter(Options::default());
+        let adapter = open_adapter(options());
         let end = || match on_one_device {
             true => End::of_device(adapter.clone()),
-            false => End::new(Options::default()),
+            false => End::new(options()),
         };
         let node = |name| (name, Node::new(program, name, end()));
         Self { program, board, nodes: program.nodes().into_iter().map(node).collect() }
@@ -89,7 +96,7 @@ impl<'a> Stage<'a> {
     /// nodes, so that the processes of a rehearsal have the same numbers each time.
     pub fn of_node(program: &'a Program, board: &'a Board, nth: usize) -> Self {
         let name = program.nodes()[nth];
-        let node = board.in_turn(nth, || Node::new(program, name, End::new(Options::default())));
+        let node = board.in_turn(nth, || Node::new(program, name, End::new(options())));
         Self { program, board, nodes: [(name, node)].into() }
     }
 

@@ -18,11 +18,16 @@ const SEEDS: [u64; 3] = [1, 2, 4];
 const LONG: u64 = 40;
 
 fn is_within(rehearsed: Option<Order>, seed: u64) {
+    is_within_by(rehearsed, seed, false);
+}
+
+fn is_within_by(rehearsed: Option<Order>, seed: u64, by_packets: bool) {
     let tests = page::parse(&Document::read("spec/ordering.md").text).unwrap();
     let played: Vec<_> = tests.iter().filter(|it| obstacle(&it.program).is_none()).collect();
     let names: Vec<_> = played.iter().map(|it| &*it.name).collect();
     let rounds = if is_long() { 20 } else { 3 };
-    let reached = Play { seed, rehearsed, rounds }.outcomes(Path::new(LITMUS), &names).unwrap();
+    let play = Play { seed, rehearsed, rounds, by_packets };
+    let reached = play.outcomes(Path::new(LITMUS), &names).unwrap();
     assert_eq!(reached.len(), played.len());
     let found = played.iter().flat_map(|test| wrong(test, &reached[&test.name], rehearsed));
     assert_eq!(found.collect::<Vec<_>>(), [""; 0], "seed {seed}, rehearsed: {rehearsed:?}");
@@ -33,6 +38,14 @@ fn is_within(rehearsed: Option<Order>, seed: u64) {
 fn a_plain_run_reaches_no_outcome_that_its_design_excludes() {
     // Nodes are processes with private memory, too.
     SEEDS.into_iter().chain([6]).for_each(|seed| is_within(None, seed));
+}
+
+/// Where all that nodes send each other are packets, as between hosts.
+///
+/// Rules: ORD-01, ORD-07, ORD-09, ORD-12, ORD-13
+#[test]
+fn by_packets_a_plain_run_reaches_no_more() {
+    [1, 6].into_iter().for_each(|seed| is_within_by(None, seed, true));
 }
 
 fn rehearsals_are_within(order: Order) {
