@@ -61,6 +61,9 @@ struct Arguments {
     /// Record the tables in spec/programs.md; not with --long, whose rows are more.
     #[arg(long)]
     bless: bool,
+    /// Only the programs of `rehearsed` whose line contains this; --bless records their rows only.
+    #[arg(long, value_name = "NAME")]
+    program: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -131,6 +134,9 @@ fn spaces_beside(json: bool) -> Running {
 
 /// Runs the scripts. Returns all problems.
 fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
+    if arguments.program.is_some() && arguments.script != Script::Rehearsed {
+        return Err("--program is for `rehearsed`".into());
+    }
     let extent = match arguments {
         Arguments { quick: true, .. } => Extent::Quick,
         Arguments { long: true, .. } => Extent::Long,
@@ -193,7 +199,8 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
         reports.push(checked::run(&installation, style, extent)?);
     }
     if arguments.script == Script::Rehearsed {
-        reports.push(rehearsed::run(&installation, style, extent)?);
+        let only = arguments.program.as_deref();
+        reports.extend(rehearsed::run(&installation, style, extent, only)?);
     }
     if arguments.script == Script::RehearsedSpeed {
         reports.push(rehearsed_speed::run(&installation, style)?);
@@ -211,7 +218,12 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut record = Record::read(&root)?;
     if arguments.bless {
-        reports.iter().for_each(|report| record.replace(report));
+        for report in &reports {
+            match arguments.program {
+                Some(_) => record.put_rows(report),
+                None => record.replace(report),
+            }
+        }
         record.write(&root)?;
     } else {
         problems.extend(

@@ -125,6 +125,25 @@ impl Record {
         }
     }
 
+    /// Puts the rows of a part of a script in the place of the old ones, or behind them.
+    pub(crate) fn put_rows(&mut self, report: &Report) {
+        let known = |section: &&mut Section| section.script == report.form.script;
+        let Some(section) = self.sections.iter_mut().find(known) else {
+            return self.replace(report);
+        };
+        let again = format!(" Rows were recorded again {}.", circumstances());
+        if !section.about.ends_with(&again) {
+            section.about += &again;
+        }
+        let subjects = report.form.subject.len();
+        for row in Section::of(report, String::new()).rows {
+            match section.rows.iter_mut().find(|old| old[..subjects] == row[..subjects]) {
+                Some(old) => *old = row,
+                None => section.rows.push(row),
+            }
+        }
+    }
+
     /// Writes `spec/programs.md`.
     pub(crate) fn write(&self, root: &Path) -> Result<(), String> {
         fs::write(root.join(FILE), self.render())
@@ -157,6 +176,7 @@ impl Record {
                 script @ ("strangers" | "apart" | "watchers" | "sanitized" | "checked"
                 | "rxe-speed") => script,
                 "rxe-connections" | "rxe-cmtime" => "rxe-connections",
+                script if script.starts_with("rehearsed") => "rehearsed",
                 script if script.starts_with("rxe") => "rxe",
                 _ => "all",
             };
@@ -302,6 +322,7 @@ fn circumstances() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::{Style, Verdict};
 
     fn root() -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -311,6 +332,29 @@ mod tests {
     fn the_record_is_read_as_it_is_written() {
         let text = fs::read_to_string(root().join(FILE)).unwrap();
         assert_eq!(Record::parse(&text).render(), text, "run cargo xtask programs all --bless");
+    }
+
+    #[test]
+    fn rows_of_a_part_take_the_place_of_theirs_and_leave_the_others() {
+        static FORM: Form = Form {
+            script: "rehearsed",
+            title: "programs",
+            subject: &[("program", 1)],
+            figures: &[("runs", 1)],
+        };
+        let text = "\n## rehearsed\n\nPrograms. Recorded then.\n\n| program | result | runs |\n\
+                    | --- | --- | --- |\n| a | ok | 5 |\n| b | ok | 6 |\n";
+        let mut record = Record::parse(text);
+        let mut report = Report::begin(&FORM, Style::Json);
+        for (program, runs) in [("b", "7"), ("c", "8")] {
+            let (subject, figures) = (vec![program.into()], vec![runs.into()]);
+            report.add(Row { subject, figures, verdict: Verdict::Ok });
+        }
+        record.put_rows(&report);
+        let rows = record.sections[0].rows.iter().map(|row| row.join(" "));
+        assert_eq!(rows.collect::<Vec<_>>(), ["a ok 5", "b ok 7", "c ok 8"]);
+        let about = &record.sections[0].about;
+        assert!(about.starts_with("Programs. Recorded then. Rows were recorded again "), "{about}");
     }
 
     #[test]
