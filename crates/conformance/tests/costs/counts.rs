@@ -26,11 +26,13 @@ const WAYS: [(&str, Link, &str); 4] = [
 
 /// What somebody wants to know of the process, and on which of [`WAYS`] that is counted too: without system calls, which
 /// would hide what it costs. It takes twice as long as the rest, so only the release build is counted.
-const WATCHED: [(&str, Tool, usize); 4] = [
-    ("events, loopback", Tool::Events, 1),
-    ("events, local", Tool::Events, 3),
-    ("times, loopback", Tool::Latencies, 1),
-    ("times, local", Tool::Latencies, 3),
+const WATCHED: [(&str, &[Tool], usize); 6] = [
+    ("events, loopback", &[Tool::Events], 1),
+    ("events, local", &[Tool::Events], 3),
+    ("times, loopback", &[Tool::Latencies], 1),
+    ("times, local", &[Tool::Latencies], 3),
+    ("both, loopback", &[Tool::Events, Tool::Latencies], 1),
+    ("both, local", &[Tool::Events, Tool::Latencies], 3),
 ];
 
 /// Nothing of [`WATCHED`].
@@ -81,8 +83,8 @@ fn carries_out(channel: &mut Channel) {
     let [] = channel.hear();
 }
 
-/// Turns a tool on for good. Whoever asks for it has to ask again and again, and here the thread that listens is held.
-fn watch(tool: Tool) {
+/// Turns tools on for good. Whoever asks for them has to ask again and again, and here the thread that listens is held.
+fn watch(wanted: &[Tool]) {
     let registry = Registry::open().expect("a registry");
     let all = registry.processes().into_iter();
     for process in all.filter(|it| it.alive && it.pid == std::process::id()) {
@@ -92,9 +94,9 @@ fn watch(tool: Tool) {
             (watched.turn().is_on() && watched.segment().latencies().is_some()).then_some(())
         });
     }
-    tools::turn_on(tool);
+    wanted.iter().for_each(|tool| tools::turn_on(*tool));
     until("nobody else to want anything", || {
-        let others = [Tool::Events, Tool::Latencies].into_iter().filter(|other| *other != tool);
+        let others = [Tool::Events, Tool::Latencies].into_iter().filter(|it| !wanted.contains(it));
         (!others.into_iter().any(tools::is_on)).then_some(())
     });
 }
@@ -257,7 +259,8 @@ TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs --release
 const ABOUT_WATCHED: &str = "
 The following is what a process pays while `transom trace` has it record its events, or `transom metrics` the times of its
 requests, with shared memory. `transom top` has it do both. While nobody does, it pays what is above. While a tool is on, a
-SEND takes the longer way of messages.
+SEND takes the longer way of messages. Not counted is what `transom check` and `transom exposure` cost, which do work of
+their own at each call, and what a probe costs with somebody attached, which is in the kernel.
 ";
 
 /// The title of the same compiler's other build.
