@@ -465,6 +465,19 @@ mod tests {
         poll(&mut fds, Some(&at_once)).expect("it can be asked") == 1
     }
 
+    /// Rule: CHK-09
+    #[test]
+    fn who_asks_what_waits_does_not_wait_for_ever() {
+        let queue = queue();
+        let source = queue.attach(1, KINDS).unwrap();
+        source.raise(AsyncEvent::PortError);
+        let waiting = queue.waiting_within(Duration::ZERO);
+        assert_eq!(waiting, Some(vec![(AsyncEvent::PortError, 1)]));
+        let held = queue.raised.lock();
+        assert_eq!(queue.waiting_within(Duration::ZERO), None);
+        drop(held);
+    }
+
     #[test]
     fn events_are_taken_in_the_order_they_came() {
         let queue = queue();

@@ -420,3 +420,38 @@ impl Drop for Cq {
         self.device.process().objects().remove(ObjectKind::CompletionQueue);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::OnTheWire;
+
+    /// A handler that ends the process may have interrupted a poll.
+    ///
+    /// Rules: CHK-02, CHK-03
+    #[test]
+    fn who_asks_what_waits_for_a_queue_pair_does_not_wait_for_ever() {
+        let adapter = OnTheWire::open();
+        let events = Arc::new(EventQueue::new().expect("a queue of events"));
+        let options = CompletionOptions::default();
+        let config = CqConfig { capacity: 8, asked: 8, options, channel: None, events, id: 0 };
+        let cq = Arc::new(Cq::new(adapter.device(), config).expect("a completion queue"));
+        for (wr_id, status, opcode, qp) in [
+            (1, Status::Success, Opcode::Receive, 7),
+            (2, Status::Success, Opcode::Receive, 8),
+            (3, Status::Success, Opcode::Send, 7),
+            (4, Status::RemoteAccess, Opcode::Write, 7),
+            (5, Status::Flushed, Opcode::Receive, 7),
+            (6, Status::Success, Opcode::TagAdd, 7),
+        ] {
+            cq.push(Feeder::default(), &Completion::new(wr_id, status, opcode, qp), false);
+        }
+        let waiting = cq.waiting_of(7, Duration::ZERO).expect("nobody holds it");
+        assert_eq!((waiting.count, waiting.messages), (6, 1));
+        assert_eq!(waiting.errors, [(4, Status::RemoteAccess)]);
+        let held = cq.queue.lock();
+        assert!(cq.waiting_of(7, Duration::ZERO).is_none());
+        drop(held);
+        assert_eq!(cq.count(), 6);
+    }
+}
