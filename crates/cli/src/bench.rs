@@ -51,7 +51,10 @@ Half of the rounds lie between the numbers in parentheses. A ratio is the median
 If other programs keep more than 10 % of the processors busy, targets are not judged.
 
 Workloads over the wire cross a veth pair between two network namespaces, at MTU 1500 or 9000. They need
-Debian's iproute2, and a system that lets you make namespaces.
+Debian's iproute2, and a system that lets you make namespaces. Beside them are floors, with nothing of
+this device: `bare datagrams` are sent and received and not looked at; with `copied and checked` both
+ends also copy the data once and compute the check of each packet; and to `UDP, told all` the kernel
+tells of each datagram what RoCEv2 has to know.
 
 Examples:
   transom bench                    Takes minutes, on a machine that does nothing else
