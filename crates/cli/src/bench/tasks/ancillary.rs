@@ -1,4 +1,5 @@
-//! UDP sockets that say and hear of each datagram what RoCEv2 needs: addresses, traffic class, hop limit.
+//! The options of sockets. And UDP sockets that say and hear of each datagram what RoCEv2 needs: addresses, traffic
+//! class, hop limit.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -6,8 +7,7 @@ use std::os::fd::AsRawFd;
 
 use libc::{c_int, msghdr};
 
-use super::sockets::{set, trouble};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
 /// Room for all control messages of a datagram, in words.
 const ROOM: usize = 32;
@@ -107,4 +107,19 @@ fn empty() -> msghdr {
 
 fn done(answer: isize) -> io::Result<usize> {
     usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sets an option of a socket.
+pub(super) fn set(socket: &UdpSocket, level: c_int, option: c_int, value: c_int) -> Result {
+    let length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the socket is open, and the kernel reads the value, which has that length.
+    let done = unsafe {
+        let value = (&raw const value).cast();
+        libc::setsockopt(socket.as_raw_fd(), level, option, value, length)
+    };
+    if done == 0 { Ok(()) } else { Err(trouble(io::Error::last_os_error())) }
+}
+
+pub(super) fn trouble(error: io::Error) -> Failure {
+    Failure::new(format!("a socket: {error}"))
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::ancillary::{self, Ancillary};
+use super::ancillary::{self, Ancillary, set, trouble};
 use super::{LIST, time};
 use crate::bench::end::{TIMEOUT, spin};
 use crate::bench::process::Process;
@@ -343,24 +343,4 @@ fn some(done: io::Result<usize>) -> Result<Option<usize>> {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
         Err(error) => Err(trouble(error)),
     }
-}
-
-/// Sets an option of a socket.
-pub(super) fn set(
-    socket: &UdpSocket,
-    level: libc::c_int,
-    option: libc::c_int,
-    value: libc::c_int,
-) -> Result {
-    let length = size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the socket is open, and the kernel reads the value, which has that length.
-    let done = unsafe {
-        let value = (&raw const value).cast();
-        libc::setsockopt(socket.as_raw_fd(), level, option, value, length)
-    };
-    if done == 0 { Ok(()) } else { Err(trouble(io::Error::last_os_error())) }
-}
-
-pub(super) fn trouble(error: io::Error) -> Failure {
-    Failure::new(format!("a socket: {error}"))
 }
