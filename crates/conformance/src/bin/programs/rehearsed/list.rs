@@ -269,6 +269,12 @@ pub(super) const PROGRAMS: &[Rehearsed] = &[
         known: &[&[
             known(Provocation::LateWork, ENDS_EARLY, ANY_LATE),
             known(Provocation::StuckWork, ENDS_EARLY, ANY_LATE),
+            known(Provocation::TornSources, ENDS_EARLY, ANY_LATE),
+            known(
+                Provocation::RemovedDevices,
+                "waits for ever for a message when the device goes",
+                "all that can be taken away",
+            ),
             known(Provocation::LostMessages, "waits for ever for a message that is lost", ANY_LOST),
         ]],
         ..rdmacm("mckey -m 239.255.77.1 -C 5 -S 100", "mckey -m 239.255.77.1 -s -C 5 -S 100")
