@@ -61,7 +61,8 @@ impl Play {
     ) -> Result<BTreeMap<String, Reached>, String> {
         let Self { seed, rehearsed, rounds, by_packets } = self;
         let how = rehearsed.map_or("plain", Order::name);
-        let scratch = Scratch::new(&format!("litmus-{seed}-{how}-{}", tests[0]));
+        let link = if by_packets { "-by-packets" } else { "" };
+        let scratch = Scratch::new(&format!("litmus-{seed}-{how}{link}-{}", tests[0]));
         let mut command = Command::new(litmus);
         command.args(["--seed", &seed.to_string(), "--rounds", &rounds.to_string(), "--play"]);
         command.args(tests);

@@ -101,7 +101,8 @@ static void join(struct ibv_qp *qp, struct end *to)
                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
     attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = 14;
+    /* A second: beside programs that spin, the other end may get no processor for long. */
+    attr.timeout = 18;
     attr.max_rd_atomic = 1;
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;

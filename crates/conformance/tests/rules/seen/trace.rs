@@ -457,7 +457,10 @@ fn counted() {
     assert_eq!(sums, [total.into(), 0], "{sent:?}");
     let waiting = values(&bytes, "requests under way").swap_remove(0);
     let waiting: Vec<_> = waiting.iter().map(|it| it.1).collect();
-    assert_eq!((waiting.iter().max(), waiting.last()), (Some(&3), Some(&0)), "{waiting:?}");
+    // The WRITE beside the three SENDs may be seen too.
+    let most = waiting.iter().max();
+    assert!(most == Some(&3) || most == Some(&4), "{waiting:?}");
+    assert_eq!(waiting.last(), Some(&0), "{waiting:?}");
 
     let all = read(&bytes);
     let again = find(&all, "/events", "no answer in time, so it goes again");
