@@ -206,16 +206,24 @@ static void end_apart(struct pair *pair, struct ibv_cq *cq)
 	end_pair(pair);
 }
 
+/* A message comes, and a right program polls it. Returns the queue of the receives. */
+static struct ibv_cq *message_comes(struct pair *pair, int wrong)
+{
+	struct ibv_cq *cq = receives_apart(pair);
+
+	receive_on(pair->ends[1], 2);
+	send_on(pair->ends[0], 1, IBV_SEND_SIGNALED);
+	polled(pair->cq, 1);
+	if (!wrong)
+		polled(cq, 1);
+	return cq;
+}
+
 static void message_unpolled(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
-	struct ibv_cq *cq = receives_apart(&pair);
+	struct ibv_cq *cq = message_comes(&pair, wrong);
 
-	receive_on(pair.ends[1], 2);
-	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED);
-	polled(pair.cq, 1);
-	if (!wrong)
-		polled(cq, 1);
 	end_apart(&pair, cq); /* destroyed */
 }
 
@@ -223,13 +231,8 @@ static void message_unpolled(int wrong)
 static void message_unpolled_at_exit(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
-	struct ibv_cq *cq = receives_apart(&pair);
 
-	receive_on(pair.ends[1], 2);
-	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED);
-	polled(pair.cq, 1);
-	if (!wrong)
-		polled(cq, 1);
+	message_comes(&pair, wrong);
 	exit(0);
 }
 
