@@ -252,7 +252,8 @@ TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs
 TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs --release
 ```
 
-`./test` compares the debug build. `./test --long` compares the release build, which programs get.
+`./test` compares the debug build. `./test --long` compares the release build, which programs get. With `CARGO_INCREMENTAL=1` the compiler makes
+other instructions.
 ";
 
 /// Above the tables of a process that is watched.
