@@ -252,8 +252,8 @@ TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs
 TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs --release
 ```
 
-`./test` compares the debug build. `./test --long` compares the release build, which programs get. With `CARGO_INCREMENTAL=1` the compiler makes
-other instructions.
+`./test` compares the debug build. `./test --long` compares the release build, which programs get. With
+`CARGO_INCREMENTAL=1` the debug build has other instructions, and the comparison fails.
 ";
 
 /// Above the tables of a process that is watched.
