@@ -11,6 +11,7 @@
 mod allocation;
 mod copier;
 mod maps;
+mod one_store;
 mod own;
 mod pipe;
 mod reader;

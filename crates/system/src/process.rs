@@ -191,17 +191,13 @@ impl ThisProcess {
         if let Some(word) = shared_word(at.place()) {
             return Ok(change_word(word, update));
         }
-        if matches!(self.copier, Copier::Kernel) {
-            return self.change_private(None, at.place(), None, update).map_err(|_| MemoryGone);
-        }
         let read = || {
             let (mut old, from) = ([0; 8], Source::Program(at.place()));
             self.copier.copy((&mut old[..]).into(), from, 8).map_err(|_| MemoryGone)?;
             Ok(u64::from_ne_bytes(old))
         };
         let write = |write: &Write| {
-            let (new, to) = (write.value().to_ne_bytes(), Destination::Program(at.place()));
-            self.copier.copy(to, new[..].into(), 8).map_err(|_| MemoryGone)?;
+            self.copier.store_word(at.place(), write.value()).map_err(|_| MemoryGone)?;
             Ok(Written::All)
         };
         let turns = &mut *self.turns.lock();
@@ -210,7 +206,7 @@ impl ThisProcess {
     }
 
     /// Makes the kernel change eight bytes of private memory in one step among all atomics of its device (rule AT-09):
-    /// of this process, or of a peer by its segment and PID. The old value is also stored at the address `landing` of
+    /// of this process, in one store for whoever looks, or of a peer by its segment and PID. The old value is also stored at the address `landing` of
     /// this process, if there is one.
     ///
     /// # Errors
@@ -232,10 +228,15 @@ impl ThisProcess {
                 memory::read_word(whose, address, landing).ok_or(Unchanged::Gone)?;
             if landing.is_none() || has_landed { Ok(old) } else { Err(Unchanged::NotLanded) }
         };
-        let write =
-            |write: &Write| memory::write_word(whose, address, write).ok_or(Unchanged::Gone);
+        let write = |write: &Write| match whose {
+            Whose::This => match self.copier.store_word(address, write.value()) {
+                Ok(()) => Ok(Written::All),
+                Err(_) => Err(Unchanged::Gone),
+            },
+            Whose::Peer(pid) => memory::write_word(pid, address, write).ok_or(Unchanged::Gone),
+        };
         let turns = &mut *self.turns.lock();
-        let holder = Holder { process: self.announcer(), is_revocable: true, turns };
+        let holder = Holder { process: self.announcer(), is_revocable: peer.is_some(), turns };
         segment.one_step().change(holder, self, read, update, write)
     }
 

@@ -314,6 +314,8 @@ fn names(calls: &[c_long]) -> String {
         .map(|call| match *call {
             libc::SYS_process_vm_readv => "process_vm_readv".into(),
             libc::SYS_process_vm_writev => "process_vm_writev".into(),
+            libc::SYS_prctl => "prctl".into(),
+            libc::SYS_set_tid_address => "set_tid_address".into(),
             libc::SYS_write => "write".into(),
             libc::SYS_read => "read".into(),
             libc::SYS_futex => "futex".into(),

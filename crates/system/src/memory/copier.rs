@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Once;
 
 use super::own::{self, Readable};
-use super::{Destination, Fault, PeerMemory, Pipe, Shadow, Source, find_here, page_size};
+use super::{
+    Destination, Fault, PeerMemory, Pipe, Shadow, Source, find_here, one_store, page_size,
+};
 use crate::one_step::{Write, Written};
 use crate::sanitizers::{self, Access};
 use crate::say;
@@ -140,6 +142,28 @@ impl Copier {
                 Ok(())
             }
             Self::Watched(copier) => copier.copy_here(to, from, length),
+        }
+    }
+
+    /// Stores a word in private memory of this process, by one store if the kernel has one (rule AT-18).
+    ///
+    /// # Errors
+    ///
+    /// That it could not be reached. The word is unchanged.
+    pub fn store_word(&self, to: u64, word: u64) -> Result<(), Fault> {
+        let copy =
+            || self.copy_by_kernel(Destination::Program(to), (&word.to_ne_bytes()[..]).into(), 8);
+        if !matches!(self, Self::Watched(_)) {
+            return one_store::store_word(to, word).unwrap_or_else(copy);
+        }
+        sanitizers::begins(to, 8, Access::Write);
+        match one_store::store_word(to, word) {
+            None => copy(),
+            Some(stored) => {
+                stored?;
+                sanitizers::has_ended(to, 8, Access::Write);
+                Ok(())
+            }
         }
     }
 
@@ -349,13 +373,12 @@ pub(crate) fn read_word(whose: Whose, address: u64, landing: Option<u64>) -> Opt
     (done >= 8).then_some((word, done == 16))
 }
 
-/// Writes a word of a process, unless the write has been revoked. `None` if the word cannot be written.
-pub(crate) fn write_word(whose: Whose, address: u64, write: &Write) -> Option<Written> {
+/// Writes a word of another process, unless the write has been revoked. `None` if the word cannot be written. Who looks at
+/// it by instructions may see a half of each word (see `one_store`).
+pub(crate) fn write_word(pid: u32, address: u64, write: &Write) -> Option<Written> {
     let far = libc::iovec { iov_base: address as *mut _, iov_len: 8 };
     // SAFETY: as in `transfer`; the vector names the value beside it, or nothing.
-    let done = whose.reached(|pid| unsafe {
-        libc::process_vm_writev(pid as i32, write.vector(), 1, &far, 1, 0) as i64
-    });
+    let done = unsafe { libc::process_vm_writev(pid as i32, write.vector(), 1, &far, 1, 0) };
     match done {
         8 => Some(Written::All),
         0 => Some(Written::Nothing),
