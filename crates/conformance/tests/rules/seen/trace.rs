@@ -10,15 +10,18 @@ use transom_abi::*;
 use transom_conformance::c_programs::{RDMACM, compile};
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
-use transom_conformance::processes::{Scratch, Way, alone, interfaces_up, is_long};
+use transom_conformance::processes::{
+    Channel, Child, Scratch, Way, alone, interfaces_up, is_long, meet, open, play, waits_for,
+};
 use transom_conformance::programs::{Printed, Running, command, program};
+use transom_conformance::queues::Across;
 use transom_conformance::timeline::{Shown, read, values};
 use transom_device::protection::Waiter;
 use transom_host::Options;
 use transom_net::faults::Faults;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
-use transom_system::tools::Tool;
+use transom_system::tools::{self, Tool};
 
 use super::roles::Roles;
 
@@ -478,6 +481,109 @@ fn counted() {
 fn counters_repetitions_and_revocations_that_wait_are_on_the_timeline() {
     let path = path_of!("counters_repetitions_and_revocations_that_wait_are_on_the_timeline");
     alone(path, Way::Namespace, counted);
+}
+
+#[test]
+fn role() {
+    play(&[("writes", writes)]);
+}
+
+/// What a peer copies at once: long enough to be stopped in.
+const LONG: usize = 1 << 20;
+
+/// The length of a region that is no other's.
+const ONLY_ONE: usize = 12_288;
+
+/// Writes where it is told until it is refused, and says when it is in full swing.
+fn writes(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    let near = Buffer::filled(LONG, 7);
+    let mr = end.reg(&near, 0);
+    let [addr, key] = channel.hear();
+    for round in 0.. {
+        let mut sges = [sge(near.addr(), LONG as u32, mr)];
+        post(qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, addr, key as u32));
+        let status = end.wait().status;
+        if status != IBV_WC_SUCCESS {
+            assert_eq!(status, IBV_WC_REM_ACCESS_ERR);
+            return;
+        }
+        if round == 4 {
+            channel.tell(&[]);
+        }
+    }
+}
+
+/// A revocation, and a peer that is stopped in the middle of a WRITE, or elsewhere: then nothing waits.
+fn stopped_in_a_copy() {
+    let end = open();
+    let scratch = Scratch::new("copies");
+    let [file, lines] = ["copies.pftrace", "copies.json"].map(|name| scratch.path().join(name));
+    let option = format!("--json={}", lines.display());
+    let pid = std::process::id().to_string();
+    let words = ["--output", file.to_str().expect("a path in UTF-8"), &option];
+    let mut tracing = start(&[&words[..], &["--pid", &pid, "--limit", "100M"]].concat());
+    until("events to be recorded", || tools::is_on(Tool::Events).then_some(()));
+    let clock = transom_system::clock::steady;
+    let (peer, waits, resumed) = until("a peer to be stopped in the middle of a copy", || {
+        let memory = Buffer::new(LONG);
+        let mr = end.reg(&memory, ALL);
+        let (mut child, qp) = (Child::start(path_of!("writes")), end.qp(IBV_QPT_RC));
+        meet(&mut child.channel, qp);
+        child.tell(&[memory.addr(), u64::from(keys(mr).1)]);
+        let [] = child.hear();
+        child.stop();
+        let is_over = AtomicBool::new(false);
+        let (region, pid) = (Across::new(mr), child.pid());
+        let times = std::thread::scope(|scope| {
+            let is_over = &is_over;
+            let before = clock();
+            let revoking = scope.spawn(move || {
+                let _over = Over(is_over);
+                assert_eq!(dereg(region.get()), 0);
+            });
+            let waited = until("the revocation to end or to wait", || match waits_for() {
+                Some(whom) => Some(whom == pid),
+                None => is_over.load(Relaxed).then_some(false),
+            });
+            if waited {
+                // The timeline is told in order of time: it knows of the wait when it tells of what comes later.
+                let other = Buffer::new(ONLY_ONE);
+                assert_eq!(dereg(end.reg(&other, ALL)), 0);
+                let of_other = format!(", {ONLY_ONE} bytes\"");
+                until("the timeline", || {
+                    fs::read_to_string(&lines).is_ok_and(|it| it.contains(&of_other)).then_some(())
+                });
+                assert!(!is_over.load(Relaxed));
+            }
+            let resumed = clock();
+            child.resume();
+            revoking.join().expect("it is revoked");
+            waited.then_some((before..resumed, resumed))
+        });
+        child.finish();
+        times.map(|(waits, resumed)| (pid, waits, resumed))
+    });
+    tracing.signal(libc::SIGINT);
+    tracing.success(LIMIT).unwrap();
+
+    let all = read(&fs::read(file).expect("it is written"));
+    let [shown] = find(&all, "/revocations", "waits for process")[..] else { panic!("{all:#?}") };
+    assert_eq!(shown.name, format!("waits for process {peer}"));
+    assert!(waits.contains(&shown.begin), "{shown:?} {waits:?}");
+    assert!(shown.end.is_some_and(|end| end >= resumed), "{shown:?} {resumed}");
+    // The region is open until nothing waits any more.
+    let regions = find(&all, "/regions and windows", "region");
+    assert!(regions.iter().any(|it| it.end.is_some_and(|end| end >= resumed)), "{regions:#?}");
+}
+
+/// Rules: SEE-44
+#[test]
+fn a_revocation_that_waits_for_a_stopped_peer_is_on_the_timeline() {
+    let path = path_of!("a_revocation_that_waits_for_a_stopped_peer_is_on_the_timeline");
+    alone(path, Way::Direct, stopped_in_a_copy);
 }
 
 /// A program that writes without end, and a small limit.
