@@ -44,6 +44,12 @@ impl Access {
         Self::from_bits_retain(self.bits() & !taken | taken << Self::WITHHELD)
     }
 
+    /// The rights that `other` has too. What is withheld stays withheld.
+    pub(crate) const fn within(self, other: Self) -> Self {
+        let remote = other.bits() & Self::REMOTE.bits();
+        Self::from_bits_retain(self.bits() & (other.bits() | remote << Self::WITHHELD))
+    }
+
     /// The same with these rights given back, as far as they were withheld.
     pub(crate) const fn giving_back(self, rights: Self) -> Self {
         let given = self.bits() >> Self::WITHHELD & rights.bits() & Self::REMOTE.bits();
@@ -75,5 +81,9 @@ mod tests {
         assert_eq!(withheld.giving_back(Access::REMOTE | Access::MW_BIND), granted);
         assert_eq!(withheld.withholding(write), withheld);
         assert_eq!(granted.giving_back(Access::all()), granted);
+        let narrow = withheld.within(Access::LOCAL_WRITE | write | read);
+        assert_eq!(narrow.giving_back(Access::all()), Access::LOCAL_WRITE | write);
+        let without = withheld.within(Access::LOCAL_WRITE);
+        assert_eq!(without.giving_back(Access::all()), Access::LOCAL_WRITE);
     }
 }

@@ -83,6 +83,16 @@ impl World {
         self.table().slot_of(self.region).unwrap()
     }
 
+    /// Changes rights and length of the region.
+    fn change(&self, access: Access, length: u64) -> Result<(), InUse> {
+        let (table, slot) = (self.table(), self.region_slot());
+        let place = Place::Memory(0x1000);
+        let region = Region { pd: PD, access, base: 0x1000, length, place };
+        region.begin_change(&table, slot, &Yield)?;
+        region.reopen(&table, slot, self.region, 0);
+        Ok(())
+    }
+
     fn bind(&self, key: Key) -> Bind {
         Bind {
             window: key,
@@ -230,6 +240,53 @@ fn after_a_window_is_freed_nobody_is_in_the_memory() {
         world.reuse();
         guest.join().unwrap();
         assert!(Region::deregister(&table, world.region_slot(), &Yield).is_ok());
+    });
+}
+
+/// Rules: RR-10
+#[test]
+fn after_a_change_of_rights_nobody_is_in_by_the_old_ones() {
+    check(|scramble| {
+        let world = Arc::new(World::new(WindowKind::Type1, scramble));
+        let guest = {
+            let world = world.clone();
+            thread::spawn(move || world.access(OTHER, 0, world.region))
+        };
+        world.change(Access::REMOTE_WRITE | Access::LOCAL_WRITE, 4096).unwrap();
+        world.reuse();
+        guest.join().unwrap();
+        assert!(!world.access(OTHER, 0, world.region));
+    });
+}
+
+/// Rules: RR-08, RR-10
+#[test]
+fn what_old_and_new_rights_allow_is_never_refused_during_the_change() {
+    check(|scramble| {
+        let world = Arc::new(World::new(WindowKind::Type1, scramble));
+        let guest = {
+            let world = world.clone();
+            thread::spawn(move || assert!(world.access(OTHER, 0, world.region)))
+        };
+        world.change(Access::REMOTE_READ, 8).unwrap();
+        world.change(Access::REMOTE | Access::LOCAL_WRITE, 64).unwrap();
+        guest.join().unwrap();
+    });
+}
+
+/// Rules: RR-12
+#[test]
+fn a_bind_waits_for_a_change_or_stops_it() {
+    check(|scramble| {
+        let world = Arc::new(World::new(WindowKind::Type2B, scramble));
+        let binder = {
+            let world = world.clone();
+            thread::spawn(move || world.bind2(0, world.window).unwrap())
+        };
+        let changed = world.change(Access::all().difference(Access::ZERO_BASED), 64);
+        binder.join().unwrap();
+        assert!(world.access(ME, 0, world.window));
+        assert_eq!(world.change(Access::MW_BIND, 64), Err(InUse), "{changed:?}");
     });
 }
 

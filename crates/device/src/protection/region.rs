@@ -1,6 +1,6 @@
 //! Memory regions in the key table: registration, change, deregistration (rules A.2, A.3).
 
-use super::entry::{CLOSED, Kind, Meta, Place, SHARED, State};
+use super::entry::{CLOSED, KeyEntry, Kind, Meta, Place, SHARED, State};
 use super::{Key, KeyTable, Waiter};
 use crate::Access;
 use crate::sync::Ordering::*;
@@ -24,6 +24,16 @@ pub struct Region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("windows are bound to the region")]
 pub struct InUse;
+
+/// Whether a region is held against changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    Yes,
+    /// It is being changed. Try again.
+    NotYet,
+    /// There is no region, or one that ends or moves.
+    No,
+}
 
 /// A place where no process has memory. A region there has addresses that no program can have.
 const NO_PLACE: u64 = SHARED - 1;
@@ -54,7 +64,43 @@ impl Region {
         entry.publish(Meta { byte: key.byte(), state: State::Valid, kind, access });
     }
 
-    /// Gives the region of `slot`, which is [closed](Region::close), these properties in place of its own.
+    /// Begins to change the region of `slot` to this one. When it returns, no access is under way that this one does not
+    /// allow, and no bind begins until [`Region::reopen`]. Refused while a window is bound (rule RR-12).
+    ///
+    /// What both allow goes on all the time, if addresses, place and domain stay. Otherwise nobody is let in until the
+    /// region is open again: those fields cannot be changed at once, and with some old and some new, an access would go
+    /// somewhere else.
+    pub fn begin_change(
+        &self,
+        table: &KeyTable<'_>,
+        slot: u32,
+        waiter: &dyn Waiter,
+    ) -> Result<(), InUse> {
+        let entry = table.entry(slot);
+        if !self.is_at_the_place_of(entry) {
+            return Self::close(table, slot, waiter);
+        }
+        Self::shut_out_binds(entry)?;
+        // Who sees the meta word that is written next sees this too.
+        entry.length.store(self.length.min(entry.length.load(Relaxed)), Relaxed);
+        loop {
+            let old = entry.load();
+            if entry.exchange(old, Meta { access: old.access.within(self.access), ..old }) {
+                break;
+            }
+        }
+        table.drain_key(slot, waiter);
+        Ok(())
+    }
+
+    fn is_at_the_place_of(&self, entry: &KeyEntry) -> bool {
+        let place = self.place.pack().unwrap_or(NO_PLACE);
+        entry.base.load(Relaxed) == self.base
+            && entry.place.load(Relaxed) == place
+            && entry.pd.load(Relaxed) == self.pd
+    }
+
+    /// Ends what [`Region::begin_change`] has begun: the region of `slot` has these properties.
     pub fn reopen(&self, table: &KeyTable<'_>, slot: u32, key: Key, now: u64) {
         self.publish(table, slot, key, now);
         table.entry(slot).windows.store(0, Release);
@@ -77,23 +123,29 @@ impl Region {
         Ok(())
     }
 
-    /// Shuts out binds, then accesses, and waits for those under way: when it returns, none is. Refused while a window
-    /// is bound (rule RR-12).
-    pub fn close(table: &KeyTable<'_>, slot: u32, waiter: &dyn Waiter) -> Result<(), InUse> {
+    /// Shuts out binds, then accesses, and waits for those under way: when it returns, none is.
+    fn close(table: &KeyTable<'_>, slot: u32, waiter: &dyn Waiter) -> Result<(), InUse> {
         let entry = table.entry(slot);
-        entry.windows.compare_exchange(0, CLOSED, SeqCst, Relaxed).map_err(|_| InUse)?;
+        Self::shut_out_binds(entry)?;
         entry.publish(Meta { state: State::Changing, ..entry.load() });
         table.drain_key(slot, waiter);
         Ok(())
     }
 
-    /// Counts one more window on the region of `slot`, unless it is being closed.
-    pub(super) fn hold(table: &KeyTable<'_>, slot: u32) -> bool {
-        table
-            .entry(slot)
-            .windows
-            .fetch_update(SeqCst, Relaxed, |count| (count & CLOSED == 0).then(|| count + 1))
-            .is_ok()
+    fn shut_out_binds(entry: &KeyEntry) -> Result<(), InUse> {
+        entry.windows.compare_exchange(0, CLOSED, SeqCst, Relaxed).map(drop).map_err(|_| InUse)
+    }
+
+    /// Counts one more window on the region of `slot`.
+    pub(super) fn hold(table: &KeyTable<'_>, slot: u32) -> Held {
+        let entry = table.entry(slot);
+        let one_more = |count| (count & CLOSED == 0).then(|| count + 1);
+        match entry.windows.fetch_update(SeqCst, Relaxed, one_more) {
+            Ok(_) => Held::Yes,
+            // The region is there, and shuts out binds for a moment only.
+            Err(_) if entry.load().state == State::Valid => Held::NotYet,
+            Err(_) => Held::No,
+        }
     }
 
     /// Counts one window less.

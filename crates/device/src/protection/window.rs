@@ -92,7 +92,9 @@ pub fn bind_type1(
 ) -> Result<(), Refusal> {
     until_made(waiter, || {
         let (slot, entry, window) = bind.window(table, stamp, WindowType::Type1)?;
-        let (region, place) = bind.region(table, stamp, WindowType::Type1)?;
+        let Some((region, place)) = bind.region(table, stamp, WindowType::Type1)? else {
+            return Ok(false);
+        };
         if !take(entry, &window) {
             Region::release(table, region);
             return Ok(false);
@@ -154,7 +156,9 @@ pub fn bind_type2(
 ) -> Result<(), Refusal> {
     until_made(waiter, || {
         let (slot, entry, window) = bind.window(table, stamp, WindowType::Type2)?;
-        let (region, place) = bind.region(table, stamp, WindowType::Type2)?;
+        let Some((region, place)) = bind.region(table, stamp, WindowType::Type2)? else {
+            return Ok(false);
+        };
         if !take(entry, &window) {
             Region::release(table, region);
             return Ok(false);

@@ -331,7 +331,7 @@ impl MemoryRegion {
         let keys = process.segment().keys();
         let place = registration.place(process.maps());
         let region = registration.region(&new_pd, place);
-        if Region::close(&keys, self.slot, &**process).is_err() {
+        if region.begin_change(&keys, self.slot, &**process).is_err() {
             leave(place);
             new_pd.release();
             return Err(RegisterError::Busy);

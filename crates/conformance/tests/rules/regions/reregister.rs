@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use transom_abi::*;
 use transom_conformance::harness::*;
@@ -192,6 +193,50 @@ on_each_link! {
             let done = fixture.pair.message(&mut [from], &mut [to]);
             assert_eq!(done, (IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR));
         }
+    }
+
+    /// Requests go on all the time that old and new rights allow, and old and new range, at each end. Binds do too.
+    /// Rules: RR-08, RR-10, RR-12
+    fn what_both_allow_goes_on_during_the_change(link: Link) {
+        let both = MemoryPair::new(link, 16384);
+        let (qa, qb) = both.pair.another(IBV_QPT_RC);
+        let (near, far) = (both.near.addr(), both.far.addr());
+        let done = AtomicBool::new(false);
+        // Objects of `ibv_*` may be used by any thread.
+        let regions = [(both.ma as usize, near), (both.mb as usize, far)];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let more = REMOTE_READ | LOCAL_WRITE | IBV_ACCESS_MW_BIND as c_int;
+                for round in (0..).take_while(|_| !done.load(Acquire)) {
+                    let access = if round % 2 == 0 { more } else { more | REMOTE_WRITE };
+                    for (region, start) in regions {
+                        let range = Some((start, [8192, 16384, 64][round % 3]));
+                        let change = Change { range, access: Some(access), ..NOTHING };
+                        match rereg(region as *mut ibv_mr, change) {
+                            Ok(()) | Err((IBV_REREG_MR_ERR_CMD, libc::EBUSY)) => {}
+                            refused => panic!("{refused:?}"),
+                        }
+                    }
+                }
+            });
+            let _over = Over(&done);
+            for _ in 0..300 {
+                let mut sges = [sge(near, 64, both.ma)];
+                post(qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, far, keys(both.mb).1));
+                both.pair.a.expect(IBV_WC_SUCCESS);
+                recv(qb, 5, &mut [sge(far, 64, both.mb)]);
+                post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
+                both.pair.a.expect(IBV_WC_SUCCESS);
+                both.pair.b.expect(IBV_WC_SUCCESS);
+            }
+            let mw = both.pair.b.mw(IBV_MW_TYPE_1);
+            for _ in 0..100 {
+                let (addr, access) = (far, IBV_ACCESS_REMOTE_READ);
+                bind(&both.pair.b, qb, mw, Range { mr: both.mb, addr, length: 64, access });
+                bind(&both.pair.b, qb, mw, Range { mr: both.mb, addr, length: 0, access });
+            }
+            assert_eq!(dealloc_mw(mw), 0);
+        });
     }
 
     /// A receive is judged when it is used: its region has moved away by then.

@@ -157,19 +157,28 @@ impl Responder {
         };
         let gate = cx.summary.gate();
         let keys = cx.process.keys();
-        let (address, length) = if whole {
-            let object = keys.look_up(key);
-            (object.base, object.length)
-        } else {
-            (address, u64::from(length))
+        let range = || {
+            if whole {
+                let object = keys.look_up(key);
+                (object.base, object.length)
+            } else {
+                (address, u64::from(length))
+            }
         };
         let (qp, pd) = (cx.number.bits(), self.key_domain(request, cx)?);
-        placement.operations().try_for_each(|operation| {
-            let attempt = Attempt { operation, key, address, length, qp, pd };
-            admit(&gate, &attempt, request.total)
-                .map_err(|reason| Refusal::without_object(reason, attempt))?;
-            keys.grant(attempt, cx.process.announcer(), cx.process.waiter()).map(drop)
-        })
+        loop {
+            let (address, length) = range();
+            let checked = placement.operations().try_for_each(|operation| {
+                let attempt = Attempt { operation, key, address, length, qp, pd };
+                admit(&gate, &attempt, request.total)
+                    .map_err(|reason| Refusal::without_object(reason, attempt))?;
+                keys.grant(attempt, cx.process.announcer(), cx.process.waiter()).map(drop)
+            });
+            // If the whole has just become shorter, look at it again.
+            if checked.is_ok() || range() == (address, length) {
+                return checked;
+            }
+        }
     }
 
     /// The queue pair as the target of one-sided operations.

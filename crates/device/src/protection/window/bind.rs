@@ -3,6 +3,7 @@
 use crate::Access;
 use crate::protection::decide::{Bind, Stamp, WindowType, bound_place, may_bind};
 use crate::protection::entry::{KeyEntry, Meta, State};
+use crate::protection::region::Held;
 use crate::protection::{Attempt, KeyTable, Operation, Reason, Refusal, Region, Snapshot};
 use crate::sync::Ordering::*;
 
@@ -41,25 +42,31 @@ impl Bind {
         }
     }
 
-    /// Finds the region, holds it against deregistration, and answers its slot and the place of
-    /// the window's first byte. On an error nothing is held.
+    /// Finds the region, holds it against deregistration, and answers its slot and the place of the window's first byte.
+    /// `None` if its rights or its length are just being changed. Then, and on an error, nothing is held.
     pub(super) fn region(
         &self,
         table: &KeyTable<'_>,
         stamp: &Stamp,
         as_type: WindowType,
-    ) -> Result<(u32, u64), Refusal> {
+    ) -> Result<Option<(u32, u64)>, Refusal> {
         let unknown = || self.refuse(stamp, Reason::UnknownIndex, Snapshot::VACANT);
         let slot = table.slot_of(self.region).ok_or_else(unknown)?;
-        if !Region::hold(table, slot) {
-            return Err(self.refuse(stamp, Reason::UnknownIndex, table.entry(slot).snapshot()));
+        match Region::hold(table, slot) {
+            Held::Yes => {}
+            Held::NotYet => return Ok(None),
+            Held::No => {
+                return Err(self.refuse(stamp, Reason::UnknownIndex, table.entry(slot).snapshot()));
+            }
         }
         // The region is held, so it cannot be changed or ended, and the values read now stay.
         let region = table.entry(slot).snapshot();
-        bound_place(&region, as_type, self, stamp).map(|place| (slot, place)).map_err(|reason| {
-            Region::release(table, slot);
-            self.refuse(stamp, reason, region)
-        })
+        bound_place(&region, as_type, self, stamp).map(|place| Some((slot, place))).map_err(
+            |reason| {
+                Region::release(table, slot);
+                self.refuse(stamp, reason, region)
+            },
+        )
     }
 
     /// The window as it is once it is bound.
