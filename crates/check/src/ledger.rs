@@ -68,7 +68,7 @@ pub use gone::Leaving;
 use mark::{Marks, SharedSize};
 use memory::Memory;
 pub use memory::{Change, Region, UnderWay};
-pub use pair::Pair;
+pub use pair::{Ends, Pair};
 use queue::Queue;
 use rights::Keys;
 use ring::Ring;

@@ -141,9 +141,9 @@ impl Checked {
         found
     }
 
-    /// The same of a process that ends nothing before it exits: the wrong form has this finding, which names all lines
-    /// with the mark, if there is one. The right form may have others. Returns the finding.
-    pub fn shows_at_exit(&self, name: &str, kind: Kind, mark: &str, begins: &str) -> Finding {
+    /// The same of a process that ends nothing before it exits or closes its device: the wrong form has this finding,
+    /// which names all lines with the mark, if there is one. The right form may have others. Returns the finding.
+    pub fn shows_what_is_left(&self, name: &str, kind: Kind, mark: &str, begins: &str) -> Finding {
         let of_kind = |form| {
             let mut found = self.run(&[name, form]);
             found.retain(|finding| finding.kind == kind);

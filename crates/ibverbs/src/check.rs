@@ -46,7 +46,7 @@ use transom_abi::{
     IBV_QPS_RESET, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, ibv_qp_attr, ibv_qp_cap,
     ibv_qp_init_attr_ex, ibv_qp_state,
 };
-use transom_check::ledger::{Asked, Peer, Thing};
+use transom_check::ledger::{Asked, Ends, Peer, Thing};
 use transom_check::{Call, Kind, Ledger};
 use transom_device::qp::{QpNumber, Service};
 use transom_host::device::Device;
@@ -315,6 +315,16 @@ impl Checker {
     /// A context closes.
     pub(crate) fn context_closes(&self, context: usize) {
         let call = self.call();
+        for address in self.tell(|ledger| ledger.pairs_of(context)) {
+            let pair = self.pairs.lock().remove(&address).and_then(|pair| pair.upgrade());
+            let Some(pair) = pair else { continue };
+            pair.adapter().progress();
+            let left = Left::of(&pair);
+            self.tell_of(pair.device(), |ledger| {
+                left.tell(ledger, address, Ends::Closed(&call));
+                ledger.pair_closed(address, left.dry, &call);
+            });
+        }
         self.tell(|ledger| ledger.context_closes(context, &call));
     }
 
@@ -381,7 +391,7 @@ impl Checker {
         self.pairs.lock().remove(&address);
         let (left, device) = (Left::of(pair), pair.device());
         self.tell_of(device, |ledger| {
-            left.tell(ledger, address, Some(&call));
+            left.tell(ledger, address, Ends::Destroyed(&call));
             ledger.pair_ended(address, under_way, left.dry, &call);
         });
     }

@@ -21,6 +21,37 @@ pub(super) struct ErrorSeen {
     pub(super) is_told: bool,
 }
 
+/// How a queue pair ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Ends<'a> {
+    /// This call destroys it.
+    Destroyed(&'a Call),
+    /// This call closes its device.
+    Closed(&'a Call),
+    /// The process ends.
+    WithProcess,
+}
+
+impl Ends<'_> {
+    /// Says that it ends before something.
+    fn before(self, number: u32, what: &str) -> String {
+        match self {
+            Self::Destroyed(_) => format!("Queue pair {number:#x} is destroyed before {what}"),
+            Self::Closed(_) => format!("The device is closed before {what}"),
+            Self::WithProcess => format!("The process ends before {what}"),
+        }
+    }
+
+    /// The call, if there is one.
+    fn here(self) -> Vec<(String, Call)> {
+        match self {
+            Self::Destroyed(call) => vec![("destroyed here".to_owned(), *call)],
+            Self::Closed(call) => vec![("closed here".to_owned(), *call)],
+            Self::WithProcess => Vec::new(),
+        }
+    }
+}
+
 /// A queue pair.
 #[derive(Debug, Default)]
 pub struct Pair {
@@ -297,62 +328,81 @@ impl Ledger {
     /// The process ends, and its queue pairs with it.
     pub(super) fn pairs_at_end(&mut self) {
         for (address, pair) in std::mem::take(&mut self.pairs) {
-            self.tell_dropped(&pair, address);
-            self.tell_levels(&pair, address);
-            self.tell_deeper(&pair, address);
-            let unpolled: Vec<_> = pair.sends.iter().filter(|it| it.is_signaled).collect();
-            let Some(first) = unpolled.first() else { continue };
-            let number = pair.number;
-            let says = match unpolled.len() {
-                1 => format!(
-                    "The process ends before the completion of a request of queue pair {number:#x} was polled."
-                ),
-                count => format!(
-                    "The process ends before the completions of {count} requests of queue pair {number:#x} were polled."
-                ),
-            };
-            let mut calls = vec![first.here()];
-            calls.extend(unpolled.iter().skip(1).take(SHOWN - 1).map(|it| it.here()));
-            calls.extend(self.made_by(Thing::QueuePair, address));
-            self.found(Kind::CompletionsUnpolled, says, calls);
+            self.tell_what_is_left(address, &pair, Ends::WithProcess);
         }
     }
 
-    /// A queue pair ends before these errors were polled: by a call, or with the process.
-    pub fn errors_unread(&mut self, address: usize, unread: &[Unread], call: Option<&Call>) {
+    /// The living queue pairs of a context.
+    pub fn pairs_of(&self, context: usize) -> Vec<usize> {
+        let all = self.objects.range((Thing::QueuePair, 0)..=(Thing::QueuePair, usize::MAX));
+        all.filter(|(_, made)| made.context == context).map(|((_, address), _)| *address).collect()
+    }
+
+    /// A queue pair ends with its context, which this call closes.
+    pub fn pair_closed(&mut self, address: usize, dry: RanDry, call: &Call) {
+        let Some(mut pair) = self.pairs.remove(&address) else { return };
+        self.keys.forget_binds(address);
+        self.writes.end(address, pair.peer);
+        self.completes_no_more(&pair.asked);
+        self.numbers.remove(&pair.number);
+        self.tell_dry(&pair, address, dry);
+        self.tell_what_is_left(address, &pair, Ends::Closed(call));
+        self.memory.landed(pair.sends.iter_mut().chain(pair.receives.iter_mut()));
+    }
+
+    /// Reports what a queue pair leaves that nothing destroys by itself.
+    fn tell_what_is_left(&mut self, address: usize, pair: &Pair, ends: Ends<'_>) {
+        self.tell_dropped(pair, address);
+        self.tell_levels(pair, address);
+        self.tell_deeper(pair, address);
+        let unpolled: Vec<_> = pair.sends.iter().filter(|it| it.is_signaled).collect();
+        if unpolled.is_empty() {
+            return;
+        }
+        let number = pair.number;
+        let what = match unpolled.len() {
+            1 => format!("the completion of a request of queue pair {number:#x} was polled."),
+            count => format!(
+                "the completions of {count} requests of queue pair {number:#x} were polled."
+            ),
+        };
+        let mut calls = ends.here();
+        calls.extend(unpolled.iter().take(SHOWN).map(|it| it.here()));
+        calls.extend(self.made_by(Thing::QueuePair, address));
+        self.found(Kind::CompletionsUnpolled, ends.before(number, &what), calls);
+    }
+
+    /// A queue pair ends before these errors were polled.
+    pub fn errors_unread(&mut self, address: usize, unread: &[Unread], ends: Ends<'_>) {
         let (Some(pair), Some(first)) = (self.pairs.get(&address), unread.first()) else { return };
         let (number, Unread { wr_id, status }) = (pair.number, first);
-        let before = match call {
-            Some(_) => format!("Queue pair {number:#x} is destroyed before its error was polled"),
-            None => {
-                format!("The process ends before the error of queue pair {number:#x} was polled")
-            }
+        let what = match ends {
+            Ends::Destroyed(_) => "its error was polled".to_owned(),
+            _ => format!("the error of queue pair {number:#x} was polled"),
         };
-        let says = format!("{before}: {status}, wr_id {wr_id:#x}.");
-        let mut calls = destroyed(call);
+        let says = format!("{}: {status}, wr_id {wr_id:#x}.", ends.before(number, &what));
+        let mut calls = ends.here();
         let posted = pair.sends.iter().chain(pair.receives.iter()).find(|it| it.wr_id == *wr_id);
         calls.extend(posted.map(Posted::here));
         calls.extend(self.made_by(Thing::QueuePair, address));
         self.found(Kind::ErrorUnread, says, calls);
     }
 
-    /// A queue pair ends before so many messages that it has received were polled: by a call, or with the process.
-    pub fn messages_unread(&mut self, address: usize, count: usize, call: Option<&Call>) {
+    /// A queue pair ends before so many messages that it has received were polled.
+    pub fn messages_unread(&mut self, address: usize, count: usize, ends: Ends<'_>) {
         let (Some(pair), 1..) = (self.pairs.get(&address), count) else { return };
         let number = pair.number;
         let messages = match count {
             1 => "a received message was".to_owned(),
             count => format!("{count} received messages were"),
         };
-        let says = match call {
-            Some(_) => format!("Queue pair {number:#x} is destroyed before {messages} polled."),
-            None => format!(
-                "The process ends before {messages} polled, which came by queue pair {number:#x}."
-            ),
+        let what = match ends {
+            Ends::Destroyed(_) => format!("{messages} polled."),
+            _ => format!("{messages} polled, which came by queue pair {number:#x}."),
         };
-        let mut calls = destroyed(call);
+        let mut calls = ends.here();
         calls.extend(self.made_by(Thing::QueuePair, address));
-        self.found(Kind::CompletionsUnpolled, says, calls);
+        self.found(Kind::CompletionsUnpolled, ends.before(number, &what), calls);
     }
 
     /// The process ends, and a queue pair has had no receive so often.
@@ -426,11 +476,6 @@ impl Ledger {
             self.found(Kind::BeyondAsked, says, calls);
         }
     }
-}
-
-/// The call that destroys an object, if it does not end with the process.
-fn destroyed(call: Option<&Call>) -> Vec<(String, Call)> {
-    call.into_iter().map(|call| ("destroyed here".to_owned(), *call)).collect()
 }
 
 /// The last of these receives got a message of so many bytes. What its sample has of them, the device wrote.

@@ -643,9 +643,9 @@ fn what_nobody_read_is_told_when_its_object_ends() {
     let mut ledger = with_pair();
     post(&mut ledger, &[send(5, true)]);
     let status = "remote access error";
-    ledger.errors_unread(QP, &[Unread { wr_id: 5, status }], Some(&at(30)));
+    ledger.errors_unread(QP, &[Unread { wr_id: 5, status }], Ends::Destroyed(&at(30)));
     ledger.events_unread(Some(Thing::QueuePair), QP, &["IBV_EVENT_QP_ACCESS_ERR"], Some(&at(30)));
-    ledger.errors_unread(QP, &[], Some(&at(30)));
+    ledger.errors_unread(QP, &[], Ends::Destroyed(&at(30)));
     let mistakes = ledger.take();
     let told: Vec<_> = mistakes.iter().map(|it| (it.kind, it.calls.len())).collect();
     assert_eq!(told, [(Kind::ErrorUnread, 3), (Kind::AsyncUnread, 2)]);
@@ -657,13 +657,17 @@ fn what_nobody_read_until_the_process_ends_is_told_too() {
     let mut ledger = with_pair();
     ledger.made(Thing::CompletionQueue, CQ, CONTEXT, 3, &at(2));
     post(&mut ledger, &[send(5, false)]);
-    ledger.errors_unread(QP, &[Unread { wr_id: 5, status: "remote access error" }], None);
+    ledger.errors_unread(
+        QP,
+        &[Unread { wr_id: 5, status: "remote access error" }],
+        Ends::WithProcess,
+    );
     let event = "IBV_EVENT_CQ_ERR";
     let queue = ledger.numbered(Thing::CompletionQueue, 3).expect("it has this number");
     assert_eq!((queue, ledger.numbered(Thing::CompletionQueue, 4)), (CQ, None));
     ledger.events_unread(Some(Thing::CompletionQueue), queue, &[event], None);
-    ledger.messages_unread(QP, 2, None);
-    ledger.messages_unread(QP, 0, None);
+    ledger.messages_unread(QP, 2, Ends::WithProcess);
+    ledger.messages_unread(QP, 0, Ends::WithProcess);
     ledger.ran_dry(QP, RanDry::default());
     ledger.ran_dry(QP, RanDry { times: 1, waits: 1_500_000 });
     ledger.process_ends();
@@ -700,7 +704,7 @@ fn what_nobody_read_until_the_process_ends_is_told_too() {
 #[test]
 fn messages_that_nobody_polled_are_lost_with_their_queue_pair() {
     let mut ledger = with_pair();
-    ledger.messages_unread(QP, 1, Some(&at(30)));
+    ledger.messages_unread(QP, 1, Ends::Destroyed(&at(30)));
     let mistakes = ledger.take();
     let says = "Queue pair 0x7 is destroyed before a received message was polled.";
     assert_eq!((mistakes[0].kind, &mistakes[0].says[..]), (Kind::CompletionsUnpolled, says));
@@ -779,4 +783,39 @@ fn marks_take_fixed_room_and_a_new_size_begins_anew() {
         ledger.ended(Thing::CompletionQueue, CQ + nth, &at(3));
     }
     assert_eq!((ledger.marks().len(), ledger.take()), (64, vec![]));
+}
+
+/// Rules: CHK-02, CHK-03, CHK-06
+#[test]
+fn a_pair_that_is_left_when_its_device_is_closed_has_its_errors_told_once() {
+    let mut ledger = with_pair();
+    post(&mut ledger, &[send(5, true)]);
+    assert_eq!(ledger.pairs_of(CONTEXT), [QP]);
+    assert_eq!(ledger.pairs_of(CONTEXT + 1), []);
+    let (call, status) = (at(30), "remote access error");
+    ledger.errors_unread(QP, &[Unread { wr_id: 5, status }], Ends::Closed(&call));
+    ledger.messages_unread(QP, 2, Ends::Closed(&call));
+    ledger.pair_closed(QP, RanDry::default(), &call);
+    let mistakes = ledger.take();
+    let told: Vec<_> = mistakes.iter().map(|it| (it.kind, &it.says[..])).collect();
+    let expected = [
+        (
+            Kind::ErrorUnread,
+            "The device is closed before the error of queue pair 0x7 was polled: remote access error, wr_id 0x5.",
+        ),
+        (
+            Kind::CompletionsUnpolled,
+            "The device is closed before 2 received messages were polled, which came by queue pair 0x7.",
+        ),
+        (
+            Kind::CompletionsUnpolled,
+            "The device is closed before the completion of a request of queue pair 0x7 was polled.",
+        ),
+    ];
+    assert_eq!(told, expected);
+    assert!(mistakes.iter().all(|it| it.calls[0] == ("closed here".to_owned(), call)));
+    ledger.context_closes(CONTEXT, &call);
+    ledger.ended(Thing::QueuePair, QP, &call);
+    ledger.process_ends();
+    assert_eq!(kinds(&mut ledger), [Kind::LeftAtClose]);
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use transom_check::ledger::{RanDry, Thing, Unread};
-use transom_check::{Call, Ledger};
+use transom_check::Ledger;
+use transom_check::ledger::{Ends, RanDry, Thing, Unread};
 use transom_device::protection::Key;
 use transom_host::events::{AsyncEvent, EventQueue};
 use transom_host::objects::QueuePair;
@@ -54,11 +54,11 @@ impl Left {
         }
     }
 
-    /// Tells the ledger. The queue pair ends by this call, or with the process.
-    pub(super) fn tell(&self, ledger: &mut Ledger, address: usize, call: Option<&Call>) {
+    /// Tells the ledger.
+    pub(super) fn tell(&self, ledger: &mut Ledger, address: usize, ends: Ends<'_>) {
         ledger.queues_hold(address, self.completions);
-        ledger.errors_unread(address, &self.unread, call);
-        ledger.messages_unread(address, self.messages, call);
+        ledger.errors_unread(address, &self.unread, ends);
+        ledger.messages_unread(address, self.messages, ends);
     }
 }
 
@@ -99,7 +99,7 @@ impl Checker {
             |kind| !has_failed || !kind.needs_device(),
             |ledger| {
                 for (address, left) in &left {
-                    left.tell(ledger, *address, None);
+                    left.tell(ledger, *address, Ends::WithProcess);
                     ledger.ran_dry(*address, left.dry);
                 }
                 for (thing, at, event) in &events {

@@ -170,6 +170,20 @@ static void error_unread(int wrong)
 	end_pair(&pair); /* destroyed */
 }
 
+/* The program closes the device, and destroys nothing. */
+static void error_unread_at_close(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_async_event event;
+
+	fail(&pair); /* unread */
+	if (!wrong)
+		polled(pair.cq, 1);
+	CHECK(!ibv_get_async_event(pair.context, &event));
+	ibv_ack_async_event(&event);
+	CHECK(!ibv_close_device(pair.context)); /* unread */
+}
+
 static void async_unread(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -230,6 +244,7 @@ int main(int count, char **arguments)
 		{"never-acked", never_acked},
 		{"acked-too-much", acked_too_much},
 		{"error-unread", error_unread},
+		{"error-unread-at-close", error_unread_at_close},
 		{"async-unread", async_unread},
 		{"error-unread-at-exit", error_unread_at_exit},
 		{"async-unread-at-exit", async_unread_at_exit},

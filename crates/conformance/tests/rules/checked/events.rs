@@ -107,6 +107,17 @@ fn an_error_is_not_polled() {
     PROGRAM.shows(Kind::ErrorUnread, &["posted", "destroyed"]);
 }
 
+/// Rule: CHK-03
+#[test]
+fn an_error_is_not_polled_before_the_device_is_closed() {
+    PROGRAM.shows_what_is_left(
+        "error-unread-at-close",
+        Kind::ErrorUnread,
+        "unread",
+        "The device is closed before the error of queue pair 0x",
+    );
+}
+
 /// Rule: CHK-09
 #[test]
 fn a_fatal_event_is_not_read() {
@@ -117,13 +128,13 @@ fn a_fatal_event_is_not_read() {
 /// Rules: CHK-03, CHK-09
 #[test]
 fn what_nobody_read_is_told_of_a_process_that_just_exits() {
-    PROGRAM.shows_at_exit(
+    PROGRAM.shows_what_is_left(
         "error-unread-at-exit",
         Kind::ErrorUnread,
         "posted",
         "The process ends before the error of queue pair 0x",
     );
-    PROGRAM.shows_at_exit(
+    PROGRAM.shows_what_is_left(
         "async-unread-at-exit",
         Kind::AsyncUnread,
         "",

@@ -25,7 +25,7 @@ fn completions_are_left_unpolled() {
 #[test]
 fn messages_are_left_unpolled() {
     PROGRAM.shows_all("message-unpolled", Kind::CompletionsUnpolled, "destroyed");
-    PROGRAM.shows_at_exit(
+    PROGRAM.shows_what_is_left(
         "message-unpolled-at-exit",
         Kind::CompletionsUnpolled,
         "",
@@ -130,7 +130,7 @@ fn a_message_found_no_receive() {
     let late = PROGRAM.shows(Kind::RanDry, &["late"]);
     is_told_how_often(&late);
     let name = "ran-dry-at-exit";
-    let late = PROGRAM.shows_at_exit(name, Kind::RanDry, "late", "Queue pair 0x");
+    let late = PROGRAM.shows_what_is_left(name, Kind::RanDry, "late", "Queue pair 0x");
     is_told_how_often(&late);
 }
 
