@@ -301,7 +301,7 @@ fn size(bytes: u64) -> String {
 
 /// Says what was traced, and what was not.
 fn tell(output: &Output, timeline: &Timeline) {
-    if timeline.processes() == 0 {
+    if timeline.processes() == 0 && timeline.unheard == 0 {
         return say("no process opened a device, so there is nothing to see.");
     }
     let told = timeline.told;
@@ -325,6 +325,7 @@ fn tell(output: &Output, timeline: &Timeline) {
             path.display()
         )),
     }
+    unheard(timeline.unheard).iter().for_each(|words| say(words));
     let (left, missed) = (timeline.left_out(), timeline.missed());
     if left > 0 {
         say(&format!("{left} events are left out, for more than --limit has room for happened."));
@@ -332,6 +333,12 @@ fn tell(output: &Output, timeline: &Timeline) {
     if missed > 0 {
         say(&format!("{missed} events were written over before they could be read."));
     }
+}
+
+/// What is said of processes that ended before anything of them could be read, if there are any.
+fn unheard(count: usize) -> Option<String> {
+    let processes = counted(count, "process", "processes");
+    (count > 0).then(|| format!("{processes} ended before events could be read."))
 }
 
 #[cfg(test)]

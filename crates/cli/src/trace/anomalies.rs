@@ -26,7 +26,7 @@ use transom_system::clock;
 use transom_system::registry::{Process, Registry};
 
 use super::find::{Finder, Whom};
-use super::say;
+use super::{say, unheard};
 use crate::explain::{Asked, DocumentKind, Refused, Seen, document};
 use crate::failure::Result;
 use crate::sentence::counted;
@@ -94,6 +94,8 @@ pub(super) struct Told {
     left_out: usize,
     /// Records of errors that were written over before they were read.
     lost: u64,
+    /// Processes that ended before anything of them could be read.
+    unheard: usize,
 }
 
 impl Recorder {
@@ -124,6 +126,7 @@ impl Recorder {
             let last = is_over.load(Acquire);
             self.round(last)?;
             if last {
+                self.told.unheard = self.finder.unheard();
                 self.told.lost += self.members.iter().map(Member::lost).sum::<u64>();
                 return Ok(self.told);
             }
@@ -133,7 +136,7 @@ impl Recorder {
 
     fn round(&mut self, last: bool) -> Result {
         let now = clock::steady();
-        for watched in self.finder.next(now) {
+        for watched in self.finder.next(now, last) {
             let errors = self.before.get(&watched.announcer()).copied().unwrap_or(0);
             self.members.push(Member::new(watched, errors));
             self.told.processes += 1;
@@ -257,7 +260,7 @@ impl Recorder {
 impl Told {
     /// The same in words.
     pub(super) fn words(&self, folder: &Path) -> Vec<String> {
-        if self.processes == 0 {
+        if self.processes == 0 && self.unheard == 0 {
             return vec!["no process opened a device, so there is nothing to see.".to_owned()];
         }
         let processes = counted(self.processes, "process", "processes");
@@ -270,6 +273,7 @@ impl Told {
                 folder.display()
             ),
         }];
+        words.extend(unheard(self.unheard));
         if self.lost > 0 {
             let lost =
                 counted(usize::try_from(self.lost).unwrap_or(usize::MAX), "record", "records");

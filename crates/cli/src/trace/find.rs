@@ -8,6 +8,10 @@ use transom_system::tools::Tool;
 /// How often to look for new processes, in nanoseconds.
 const LOOKS: u64 = 50_000_000;
 
+/// How long a trace around this one may take to ask a process for its events, in nanoseconds. A process waits for a second
+/// until anybody asks.
+const PATIENCE: u64 = 500_000_000;
+
 /// The processes that are to be traced.
 pub(super) enum Whom {
     /// Those of a program, which announce themselves here.
@@ -31,30 +35,69 @@ pub(super) struct Finder {
     whom: Whom,
     found: Vec<Announcer>,
     looked: u64,
+    /// Those that a trace around this one has to ask first, until when. A process goes on as soon as anybody has asked for
+    /// its events, and may end before another one asks.
+    waiting: Vec<(Announcer, u64)>,
+    unheard: usize,
 }
 
 impl Finder {
     pub(super) fn new(registry: &'static Registry, whom: Whom) -> Self {
-        Self { registry, whom, found: Vec::new(), looked: 0 }
+        let (found, waiting) = Default::default();
+        Self { registry, whom, found, looked: 0, waiting, unheard: 0 }
     }
 
-    /// Those that have come since the last time. They record their events from now on.
-    pub(super) fn next(&mut self, now: u64) -> Vec<Watched> {
-        let mut come = Vec::new();
-        if let Whom::Program(watcher) = &self.whom {
-            while let Some(announcer) = watcher.next() {
-                let process = self.registry.process(announcer.slot);
-                come.extend(process.filter(|it| it.announcer == announcer));
+    /// How many processes ended before they could be asked for their events.
+    pub(super) fn unheard(&self) -> usize {
+        self.unheard
+    }
+
+    /// Those that have come since the last time. They record their events from now on. The last time, nobody is waited for.
+    pub(super) fn next(&mut self, now: u64, is_last: bool) -> Vec<Watched> {
+        match &self.whom {
+            Whom::Program(watcher) => {
+                while let Some(process) = watcher.next() {
+                    let until = if watcher.pass_on(process) { now + PATIENCE } else { now };
+                    self.waiting.push((process, until));
+                }
+                self.announced(if is_last { u64::MAX } else { now })
             }
-        } else if now.saturating_sub(self.looked) >= LOOKS {
-            self.looked = now;
-            let all = self.registry.processes().into_iter();
-            come.extend(all.filter(|it| it.alive && self.whom.includes(it)));
+            Whom::Running(_) if now.saturating_sub(self.looked) >= LOOKS => {
+                self.looked = now;
+                self.running()
+            }
+            Whom::Running(_) => Vec::new(),
         }
-        come.retain(|it| !self.found.contains(&it.announcer));
+    }
+
+    /// Those that have announced themselves, and need not wait longer.
+    fn announced(&mut self, now: u64) -> Vec<Watched> {
+        let mut watched = Vec::new();
+        let registry = self.registry;
+        self.waiting.retain(|&(announcer, until)| {
+            let process = registry.process(announcer.slot).filter(|it| it.announcer == announcer);
+            let waits =
+                |it: &Process| now < until && Watched::is_asked(it, Tool::Events) == Some(false);
+            if process.as_ref().is_some_and(waits) {
+                return true;
+            }
+            match process.and_then(|it| Watched::new(registry, &it, &[Tool::Events])) {
+                Some(come) => watched.push(come),
+                None => self.unheard += 1,
+            }
+            false
+        });
+        watched
+    }
+
+    /// Those that run and are new.
+    fn running(&mut self) -> Vec<Watched> {
+        let all = self.registry.processes().into_iter();
+        let come = all.filter(|it| it.alive && self.whom.includes(it));
+        let come = come.filter(|it| !self.found.contains(&it.announcer));
         // One that is still opening its device is looked at again.
-        let watch = |it: &Process| Watched::new(self.registry, it, &[Tool::Events]);
-        let watched: Vec<_> = come.iter().filter_map(watch).collect();
+        let watch = |it: Process| Watched::new(self.registry, &it, &[Tool::Events]);
+        let watched: Vec<_> = come.filter_map(watch).collect();
         if !watched.is_empty() {
             // One whose slot has another process now does not come again.
             let is_there = |it: &Announcer| {
@@ -65,5 +108,23 @@ impl Finder {
         }
         self.found.extend(watched.iter().map(Watched::announcer));
         watched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that has announced itself, and is gone when it is looked for, is told of.
+    #[test]
+    fn a_process_that_has_ended_before_it_was_asked_is_counted() {
+        let registry = Registry::open().expect("a registry");
+        let number = u64::from(std::process::id()) << 32 | 0xf1;
+        let watcher = registry.make_watcher(number).expect("one");
+        // A generation that no stay has yet.
+        assert!(registry.tell_watcher(number, Announcer { slot: 250, generation: 0x7f_fffe }));
+        let mut finder = Finder::new(registry, Whom::Program(watcher));
+        assert!(finder.next(1, false).is_empty());
+        assert_eq!(finder.unheard(), 1);
     }
 }

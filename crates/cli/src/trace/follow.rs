@@ -90,13 +90,14 @@ impl<'a> Follower<'a> {
         self.timeline.finish(now);
         self.output.write(self.timeline.packets.take())?;
         self.output.flush()?;
+        self.timeline.unheard = self.finder.unheard();
         Ok(self.timeline)
     }
 
     /// One round: takes in new processes, reads, and writes what is old enough.
     fn round(&mut self, is_last: bool) -> Result {
         let now = clock::steady();
-        for watched in self.finder.next(now) {
+        for watched in self.finder.next(now, is_last) {
             self.take(watched);
         }
         let mut ended = Vec::new();

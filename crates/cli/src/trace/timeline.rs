@@ -22,6 +22,8 @@ pub(super) struct Timeline {
     anomalies: Option<Track>,
     /// What has been told so far.
     pub(super) told: Told,
+    /// Processes that ended before anything of them could be read.
+    pub(super) unheard: usize,
 }
 
 /// How much was told.
@@ -115,6 +117,7 @@ impl Timeline {
             left_out: None,
             anomalies: None,
             told: Told::default(),
+            unheard: 0,
         }
     }
 

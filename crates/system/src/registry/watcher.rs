@@ -25,7 +25,7 @@ const BYTES: usize = 8;
 pub struct Watcher {
     pipe: OwnedFd,
     path: PathBuf,
-    /// That of a run around it, by its number: it hears of each process too.
+    /// That of a run around it, by its number, which may be told of a process too.
     around: Option<(&'static Registry, u64)>,
 }
 
@@ -39,7 +39,7 @@ impl Registry {
     }
 
     /// The same for a run that may be within another one, whose watcher has the number `around`. Processes announce
-    /// themselves to the inner one, which tells the outer.
+    /// themselves to the inner one, which [passes that on](Watcher::pass_on).
     pub fn make_watcher_within(
         &'static self,
         number: u64,
@@ -101,11 +101,12 @@ impl Watcher {
         let read = rustix::io::read(&self.pipe, &mut bytes).ok()?;
         let (slot, generation) = (bytes[0], *bytes.last_chunk()?);
         let process = Announcer { slot, generation: u32::from_ne_bytes(generation) };
-        let process = Some(process).filter(|_| read == BYTES)?;
-        if let Some((registry, around)) = self.around {
-            registry.tell_watcher(around, process);
-        }
-        Some(process)
+        Some(process).filter(|_| read == BYTES)
+    }
+
+    /// Announces a process to the watcher of the run around this one. Whether there is one.
+    pub fn pass_on(&self, process: Announcer) -> bool {
+        self.around.is_some_and(|(registry, around)| registry.tell_watcher(around, process))
     }
 }
 
@@ -150,6 +151,7 @@ mod tests {
         let process = Announcer { slot: 3, generation: 7 };
         assert!(registry.tell_watcher(number + 1, process));
         assert_eq!([inner.next(), inner.next()], [Some(process), None]);
+        assert!(inner.pass_on(process) && !outer.pass_on(process));
         assert_eq!([outer.next(), outer.next()], [Some(process), None]);
     }
 
