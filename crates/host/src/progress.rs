@@ -512,7 +512,15 @@ mod tests {
         let _held = work.working.lock();
         let events = Arc::new(EventQueue::new().expect("a queue of events"));
         let options = CompletionOptions::default();
-        let config = CqConfig { capacity: 1, asked: 1, options, channel: None, events, id: 0 };
+        let config = CqConfig {
+            capacity: 1,
+            asked: 1,
+            options,
+            channel: None,
+            events,
+            id: 0,
+            context: None,
+        };
         let cq = Arc::new(Cq::new(adapter.device(), config).expect("a completion queue"));
         let polling = &work.polling;
         polling.has_polled(true);

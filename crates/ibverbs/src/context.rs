@@ -11,6 +11,7 @@ use transom_check::ledger::Thing;
 use transom_host::Adapter;
 use transom_host::device::{Device, Inherited};
 use transom_host::events::{AsyncEvent, EventQueue, EventSource};
+use transom_system::catalog::{Listed, Number};
 use transom_system::object_counts::ObjectKind;
 
 use crate::{adapters, check, rehearse, told};
@@ -29,6 +30,8 @@ pub(crate) struct Context {
     open: AtomicU32,
     /// It was made from another context's `cmd_fd`.
     imported: bool,
+    /// The number by which others see it.
+    pub(crate) listed: Option<Number>,
 }
 
 impl Context {
@@ -45,7 +48,9 @@ impl Context {
         let port_events = adapter.device().port_events().tell(&events).map_err(|_| libc::ENOMEM)?;
         abi.context.cmd_fd = command.as_raw_fd();
         abi.context.async_fd = events.descriptor().as_raw_fd();
-        adapter.device().process().objects().add(ObjectKind::Context);
+        let process = adapter.device().process();
+        process.objects().add(ObjectKind::Context);
+        let listed = process.list(Listed::Context);
         adapters::note(&adapter);
         if let Some(checker) = check::on() {
             checker.context_opened(&events);
@@ -59,6 +64,7 @@ impl Context {
             users: AtomicU32::new(1),
             open: AtomicU32::new(1),
             imported,
+            listed,
         };
         let ours = Box::leak(Box::new(ours));
         Ok(&raw mut ours.abi.context)

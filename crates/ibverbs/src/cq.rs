@@ -154,6 +154,7 @@ unsafe fn try_create(
         channel: events.clone(),
         events: ours.events.clone(),
         id: u64::from(handle),
+        context: ours.listed,
     };
     let queue = Queue {
         adapter: ours.adapter.clone(),

@@ -149,7 +149,9 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         dm::free_all(context);
         pd::free_all(context);
         td::free_all(context);
-        ours.device().process().objects().remove(ObjectKind::Context);
+        let process = ours.device().process();
+        process.unlist(ours.listed);
+        process.objects().remove(ObjectKind::Context);
         // SAFETY: this call counts off the open state, once.
         unsafe { Context::release(context) };
         Ok(())

@@ -62,7 +62,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     pointer_of("ibv_alloc_pd", || {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { Context::to_make_in(context) }?;
-        let domain = ProtectionDomain::allocate(ours.device()).ok_or(libc::ENOMEM)?;
+        let domain = ProtectionDomain::allocate(ours.device(), ours.listed).ok_or(libc::ENOMEM)?;
         Ok(enter(context, ours, domain, false))
     })
 }

@@ -1,5 +1,5 @@
-//! The objects of a process that its keys and queue pairs do not show, in its segment: protection domains, completion
-//! queues and shared receive queues. An object is written here when it is made, and taken out when it ends; nothing
+//! The objects of a process that its keys and queue pairs do not show, in its segment: contexts, protection domains,
+//! completion queues and shared receive queues. An object is written here when it is made, and taken out when it ends; nothing
 //! else touches it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -15,10 +15,19 @@ const CHUNK: u32 = 256;
 /// An object of a process, with the number that it has there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// A protection domain, by its number in keys and queue pairs.
-    Domain(u32),
+    /// An opened device.
+    Context,
+    /// A protection domain.
+    Domain {
+        /// Its number in keys and queue pairs.
+        number: u32,
+        /// The context that it was made in.
+        context: Option<Number>,
+    },
     /// A completion queue.
     CompletionQueue {
+        /// The context that it was made in.
+        context: Option<Number>,
         /// How many completions it holds.
         capacity: u32,
     },
@@ -100,32 +109,37 @@ impl Standing {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Entry {
-    /// Its kind, with a number above it. Written last, and cleared first.
+    /// Its kind in eight bits, the number of its context in the 24 above, and a number in the upper half. Written last,
+    /// and cleared first.
     what: AtomicU64,
     more: AtomicU64,
 }
 
 impl Entry {
     fn set(&self, listed: Listed) {
-        let (kind, number, more) = match listed {
-            Listed::Domain(number) => (1, number, 0),
-            Listed::CompletionQueue { capacity } => (2, capacity, 0),
+        let (kind, context, number, more) = match listed {
+            Listed::Domain { number, context } => (1, context, number, 0),
+            Listed::CompletionQueue { context, capacity } => (2, context, capacity, 0),
             Listed::SharedReceiveQueue { index, kind, domain, completes_to } => {
                 let number = u32::from(index) | (kind as u32) << 16;
-                (3, number, u64::from(domain) | u64::from(Number::bits(completes_to)) << 32)
+                (3, None, number, u64::from(domain) | u64::from(Number::bits(completes_to)) << 32)
             }
+            Listed::Context => (4, None, 0, 0),
         };
+        const { assert!(ROOM < 1 << 24) };
+        let low = kind | Number::bits(context) << 8;
         self.more.store(more, Relaxed);
-        self.what.store(kind | u64::from(number) << 32, Release);
+        self.what.store(u64::from(low) | u64::from(number) << 32, Release);
     }
 
     /// Another process may have written anything.
     fn get(&self) -> Option<Listed> {
         let what = self.what.load(Acquire);
         let (number, more) = ((what >> 32) as u32, self.more.load(Relaxed));
-        Some(match what as u32 {
-            1 => Listed::Domain(number),
-            2 => Listed::CompletionQueue { capacity: number },
+        let context = Number::from_bits(what as u32 >> 8);
+        Some(match what as u8 {
+            1 => Listed::Domain { number, context },
+            2 => Listed::CompletionQueue { context, capacity: number },
             3 => Listed::SharedReceiveQueue {
                 index: number as u16,
                 kind: match number >> 16 {
@@ -136,6 +150,7 @@ impl Entry {
                 domain: more as u32,
                 completes_to: Number::from_bits((more >> 32) as u32),
             },
+            4 => Listed::Context,
             _ => return None,
         })
     }
@@ -239,7 +254,10 @@ mod tests {
             domain: u32::MAX,
             completes_to: Number::from_bits(7),
         };
-        let kinds = [Listed::Domain(3), Listed::CompletionQueue { capacity: 16 }, shared];
+        let context = Number::from_bits(ROOM as u32);
+        let domain = |number| Listed::Domain { number, context };
+        let queue = Listed::CompletionQueue { context, capacity: u32::MAX };
+        let kinds = [domain(u32::MAX), queue, shared, Listed::Context];
         let numbers = kinds.map(list);
         assert_eq!(all(), kinds);
         let queue = numbers[1].unwrap();
@@ -253,10 +271,10 @@ mod tests {
         assert_eq!(all(), kinds);
         free.remove(segment.catalog(), numbers[1]);
         assert_eq!(segment.catalog().standing(queue), None);
-        assert_eq!(all(), [kinds[0], shared]);
-        assert_eq!(list(Listed::Domain(4)), numbers[1], "the room is used again");
+        assert_eq!(all(), [kinds[0], shared, Listed::Context]);
+        assert_eq!(list(domain(4)), numbers[1], "the room is used again");
         free.remove(segment.catalog(), None);
-        assert_eq!(all(), [kinds[0], Listed::Domain(4), shared]);
+        assert_eq!(all(), [kinds[0], domain(4), shared, Listed::Context]);
         let refused = |_: &[Entry]| Err(std::io::ErrorKind::StorageFull.into());
         let new = FreeEntries::default();
         assert_eq!(new.list(segment.catalog(), shared, refused), None);

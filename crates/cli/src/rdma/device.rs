@@ -1,5 +1,6 @@
 //! The device, its port, the number of its objects and the counters of the port, as `rdma` shows those of the kernel.
 
+use super::objects::{self, Kind};
 use super::{Numbered, PORT, Question, Shown};
 use crate::failure::Result;
 use serde::Serialize;
@@ -175,13 +176,13 @@ pub(super) struct Resources {
 impl Resources {
     pub(super) fn new((index, device): Numbered<'_>) -> Result<Self> {
         let registry = crate::devices::registry()?;
+        let connections = objects::all(Kind::ConnectionId, (index, device))?;
         let count = total(registry, index);
         let counts = [
             ("pd", count(ObjectKind::Domain)),
             ("cq", count(ObjectKind::CompletionQueue)),
             ("qp", count(ObjectKind::QueuePair)),
-            // The kernel does not make the connections.
-            ("cm_id", 0),
+            ("cm_id", connections.len() as u64),
             ("mr", count(ObjectKind::Region)),
             ("ctx", count(ObjectKind::Context)),
             ("srq", count(ObjectKind::SharedReceiveQueue)),

@@ -9,15 +9,11 @@ use std::collections::HashMap;
 use transom_device::protection::{Kind as KeyKind, Snapshot, State};
 use transom_device::qp::{QpState, QpSummary, Service, SharedQueue};
 use transom_system::catalog::{Listed, Number, SharedKind};
-use transom_system::object_counts::ObjectKind;
 use transom_system::port_counters;
 use transom_system::registry::connections::Connections;
 use transom_system::registry::{Process, Registry};
 use transom_system::segment::{QP_SLOTS, Segment};
 use transom_wire::cm::PortSpace;
-
-/// The most contexts that are listed of a process.
-const MOST_CONTEXTS: u32 = 1 << 16;
 
 /// What is shown one by one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,9 +69,9 @@ impl Kind {
                 "lqpn", "qp-type", "state", "ps", "pid", "src-addr", "src-port", "dst-addr",
                 "dst-port", "cm-idn",
             ],
-            Self::CompletionQueue => &["users", "pid", "cqn"],
+            Self::CompletionQueue => &["users", "pid", "cqn", "ctxn"],
             Self::Region => &["rkey", "lkey", "mrlen", "pid", "mrn", "pdn"],
-            Self::Domain => &["users", "pid", "pdn"],
+            Self::Domain => &["users", "pid", "pdn", "ctxn"],
             Self::Context => &["pid", "ctxn"],
             Self::SharedReceiveQueue => &["pid", "srqn", "type", "pdn", "cqn", "lqpn"],
             Self::Window => &["rkey", "mwlen", "type", "pid", "mwn", "pdn", "lqpn"],
@@ -131,6 +127,11 @@ impl Owner<'_> {
     fn number(&self, own: u32) -> Value {
         let slot = u64::from(self.process.announcer.slot);
         Value::Number(slot << 24 | u64::from(own & 0xff_ffff))
+    }
+
+    /// The context that something was made in.
+    fn context(&self, own: Option<Number>) -> Option<(&'static str, Value)> {
+        own.map(|own| ("ctxn", self.number(Number::bits(Some(own)))))
     }
 
     fn pid(&self) -> Option<(&'static str, Value)> {
@@ -205,7 +206,7 @@ impl Owner<'_> {
             }
         }
         let row = |(number, listed): (Number, Listed)| {
-            let Listed::CompletionQueue { capacity } = listed else { return None };
+            let Listed::CompletionQueue { context, capacity } = listed else { return None };
             let number = Number::bits(Some(number));
             let users = users.get(&number).copied().unwrap_or_default();
             Some(self.row(
@@ -214,6 +215,9 @@ impl Owner<'_> {
                     Some(("cqn", self.number(number))),
                     Some(("cqe", Value::Number(capacity.into()))),
                     Some(("users", Value::Number(users))),
+                    // No queue changes how it is moderated by itself.
+                    Some(("adaptive-moderation", Value::Switch(false))),
+                    self.context(context),
                     self.pid(),
                     self.comm(),
                 ],
@@ -279,13 +283,13 @@ impl Owner<'_> {
         let of_pairs = self.queue_pairs().map(|pair| pair.summary.gate().pd);
         let of_queues = self.segment.catalog().all().filter_map(|(_, listed)| match listed {
             Listed::SharedReceiveQueue { domain, .. } => Some(domain),
-            Listed::Domain(_) | Listed::CompletionQueue { .. } => None,
+            Listed::Context | Listed::Domain { .. } | Listed::CompletionQueue { .. } => None,
         });
         for domain in of_keys.chain(of_pairs).chain(of_queues) {
             *users.entry(domain).or_default() += 1;
         }
         let row = |(_, listed): (Number, Listed)| {
-            let Listed::Domain(number) = listed else { return None };
+            let Listed::Domain { number, context } = listed else { return None };
             let users = users.get(&number).copied().unwrap_or_default();
             Some(self.row(
                 Place::Device,
@@ -293,6 +297,7 @@ impl Owner<'_> {
                     Some(("pdn", self.number(number))),
                     Some(("local_dma_lkey", Value::Hex(0))),
                     Some(("users", Value::Number(users))),
+                    self.context(context),
                     self.pid(),
                     self.comm(),
                 ],
@@ -302,10 +307,9 @@ impl Owner<'_> {
     }
 
     fn contexts(&self) -> Vec<Row> {
-        let count = self.segment.header().objects.get(ObjectKind::Context);
-        let row = |own| vec![Some(("ctxn", self.number(own))), self.pid(), self.comm()];
-        // The process may have written any number there.
-        (1..=count.min(MOST_CONTEXTS)).map(|own| self.row(Place::Device, row(own))).collect()
+        let all = self.segment.catalog().all().filter(|(_, it)| *it == Listed::Context);
+        let fields = |own| vec![self.context(Some(own)), self.pid(), self.comm()];
+        all.map(|(own, _)| self.row(Place::Device, fields(own))).collect()
     }
 
     fn shared_queues(&self) -> Vec<Row> {
@@ -317,12 +321,14 @@ impl Owner<'_> {
             let number = slot << 16 | u32::from(index);
             let is_here =
                 |pair: &Pair<'_>| pair.summary.shared_queue() == SharedQueue::Number(number);
-            let pairs: Vec<_> = self.queue_pairs().filter(is_here).map(|it| it.number).collect();
+            let mut pairs: Vec<_> =
+                self.queue_pairs().filter(is_here).map(|it| it.number).collect();
             let kind = match kind {
                 SharedKind::Basic => "BASIC",
                 SharedKind::Xrc => "XRC",
                 SharedKind::TagMatching => "TM",
             };
+            pairs.sort_unstable();
             Some(self.row(
                 Place::Device,
                 vec![
@@ -392,18 +398,20 @@ impl Owner<'_> {
         space: PortSpace,
         [source, destination]: [Option<std::net::SocketAddr>; 2],
     ) -> Row {
-        let (qp_type, space) = match space {
+        let (kind, space) = match space {
             PortSpace::Tcp => ("RC", "TCP"),
             PortSpace::Udp => ("UD", "UDP"),
             PortSpace::Ipoib => ("UD", "IPoIB"),
             PortSpace::Ib => ("RC", "IPoIB"),
         };
+        // Who takes connections at any address is at no port, and who has none has no queue pair.
+        let is_at_any = destination.is_none() && source.is_none_or(|it| it.ip().is_unspecified());
         self.row(
-            Place::Port,
+            if is_at_any { Place::NoPort } else { Place::Port },
             vec![
                 Some(("cm-idn", Value::Number(id.into()))),
                 pair.map(|number| ("lqpn", Value::Number(number.into()))),
-                Some(("qp-type", Value::Text(qp_type.into()))),
+                destination.map(|_| ("qp-type", Value::Text(kind.into()))),
                 Some(("state", Value::Text(state.into()))),
                 Some(("ps", Value::Text(space.into()))),
                 self.pid(),

@@ -13,7 +13,9 @@ pub(super) enum Value {
     Hex(u64),
     Text(String),
     Address(SocketAddr),
-    /// Numbers that JSON shows as text.
+    /// On or off.
+    Switch(bool),
+    /// Numbers in their order. Those that follow each other are shown as the first and the last.
     Numbers(Vec<u32>),
     /// A counter, on a line of its own.
     Counter(u64),
@@ -64,10 +66,8 @@ impl Row {
                 Value::Address(address) => {
                     write!(line, "{key} {}:{} ", address.ip(), address.port())
                 }
-                Value::Numbers(numbers) => {
-                    let numbers: Vec<_> = numbers.iter().map(u32::to_string).collect();
-                    write!(line, "{key} {} ", numbers.join(","))
-                }
+                Value::Switch(on) => write!(line, "{key} {} ", if *on { "on" } else { "off" }),
+                Value::Numbers(numbers) => write!(line, "{key} {} ", ranges(numbers).join(",")),
                 Value::Counter(count) => write!(line, "{end}    {key} {count} "),
                 Value::CountedFor(number) => write!(line, "{end}    LQPN: <{number}>"),
             };
@@ -98,15 +98,23 @@ impl Serialize for Row {
                 Value::Address(address) => {
                     map.serialize_entry(key, &format!("{}:{}", address.ip(), address.port()))?;
                 }
-                Value::Numbers(numbers) => {
-                    let numbers: Vec<_> = numbers.iter().map(u32::to_string).collect();
-                    map.serialize_entry(key, &numbers)?;
-                }
+                Value::Switch(on) => map.serialize_entry(key, on)?,
+                Value::Numbers(numbers) => map.serialize_entry(key, &ranges(numbers))?,
                 Value::CountedFor(number) => map.serialize_entry(key, &[number])?,
             }
         }
         map.end()
     }
+}
+
+/// As `2-4` what follows each other.
+fn ranges(numbers: &[u32]) -> Vec<String> {
+    let follow = |one: &u32, next: &u32| one.checked_add(1) == Some(*next);
+    let range = |range: &[u32]| match range {
+        [first, .., last] => format!("{first}-{last}"),
+        all => all.iter().map(u32::to_string).collect(),
+    };
+    numbers.chunk_by(follow).map(range).collect()
 }
 
 /// A key, and the values that an object has to have one of.
@@ -141,7 +149,7 @@ impl Filter {
             return self.has_text(&address.ip().to_string());
         }
         match row.get(self.key) {
-            None | Some(Value::Address(_)) => false,
+            None | Some(Value::Address(_) | Value::Switch(_)) => false,
             Some(Value::Number(number) | Value::Hex(number) | Value::Counter(number)) => {
                 self.has_number(*number)
             }
@@ -200,6 +208,16 @@ mod tests {
         assert_eq!(
             serde_json::to_string(&row()).expect("it is text"),
             r#"{"ifindex":0,"ifname":"rxe0","port":1,"lqpn":17,"state":"RTS","rkey":"2a","src-addr":"::1:7471"}"#
+        );
+        let others = [
+            ("moderated", Value::Switch(false)),
+            ("lqpn", Value::Numbers(vec![3, 7, 8, 9, 12, 13])),
+        ];
+        let others = Row::new((0, "rxe0"), Place::Device, others);
+        assert_eq!(others.line('\n'), "dev rxe0 moderated off lqpn 3,7-9,12-13 ");
+        assert_eq!(
+            serde_json::to_string(&others).expect("it is text"),
+            r#"{"ifindex":0,"ifname":"rxe0","moderated":false,"lqpn":["3","7-9","12-13"]}"#
         );
         let counters = [("sent", Value::Counter(3)), ("lqpn", Value::CountedFor(17))];
         let counters = Row::new((0, "rxe0"), Place::NoPort, counters);

@@ -34,6 +34,8 @@ pub struct CqConfig {
     pub events: Arc<EventQueue<AsyncEvent>>,
     /// How events name the queue.
     pub id: u64,
+    /// The number by which others see its context.
+    pub context: Option<Number>,
 }
 
 /// A completion queue.
@@ -160,7 +162,8 @@ impl Cq {
             return Err(RegisterError::Exhausted);
         }
         let capacity = queue.capacity() as u32;
-        let listed = device.process().list(Listed::CompletionQueue { capacity });
+        let listed = Listed::CompletionQueue { context: config.context, capacity };
+        let listed = device.process().list(listed);
         Ok(Self {
             device: device.clone(),
             queue: ShortMutex::new(queue),
@@ -434,7 +437,15 @@ mod tests {
         let adapter = OnTheWire::open();
         let events = Arc::new(EventQueue::new().expect("a queue of events"));
         let options = CompletionOptions::default();
-        let config = CqConfig { capacity: 8, asked: 8, options, channel: None, events, id: 0 };
+        let config = CqConfig {
+            capacity: 8,
+            asked: 8,
+            options,
+            channel: None,
+            events,
+            id: 0,
+            context: None,
+        };
         let cq = Arc::new(Cq::new(adapter.device(), config).expect("a completion queue"));
         for (wr_id, status, opcode, qp) in [
             (1, Status::Success, Opcode::Receive, 7),

@@ -27,10 +27,10 @@ struct ParentDomain {
 }
 
 impl ProtectionDomain {
-    /// Makes a domain. `None` at the limit (rule PD-11), or without memory.
-    pub fn allocate(device: &Arc<Device>) -> Option<Arc<Self>> {
+    /// Makes a domain, in a context that others see by this number. `None` at the limit (rule PD-11), or without memory.
+    pub fn allocate(device: &Arc<Device>, context: Option<Number>) -> Option<Arc<Self>> {
         let number = device.resources.domains.take()?;
-        let listed = device.process().list(Listed::Domain(number));
+        let listed = device.process().list(Listed::Domain { number, context });
         let children = Dependents::default();
         Some(Arc::new(Self { device: device.clone(), number, listed, children, parent: None }))
     }

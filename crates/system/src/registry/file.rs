@@ -29,7 +29,7 @@ use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the layouts of the file and the segments. Change it with them: programs
 /// built from different versions must not meet.
-const VERSION: u32 = 36;
+const VERSION: u32 = 37;
 
 /// One process's slot.
 #[repr(C, align(4096))]
@@ -323,6 +323,6 @@ mod tests {
             [7_368_704, 28_672, 320, 333_156_352, 460, 59_342_272],
             "change VERSION with the layouts"
         );
-        assert_eq!(VERSION, 36, "the layouts above are those of another version");
+        assert_eq!(VERSION, 37, "the layouts above are those of another version");
     }
 }

@@ -1,15 +1,17 @@
 //! `rdma resource show` and `rdma statistic qp`, of a program with known objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use transom_conformance::c_programs::compile;
+use transom_conformance::harness::{End, open_adapter, until};
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
 use transom_conformance::programs::command;
 use transom_conformance::watching::{counters, grown};
+use transom_host::Options;
 
 /// What `rdma` says under `transom run`.
 fn told(words: &str) -> String {
@@ -31,6 +33,39 @@ fn with<'a>(objects: &'a [Value], key: &str, value: impl Into<Value>) -> Vec<&'a
     objects.iter().filter(|it| it[key] == value).collect()
 }
 
+/// What `rdma -j` of iproute2 6.1 has shown of rxe of Linux 6.1: an object of each kind, of each form that programs get.
+const LINUX: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/programs/rxe-rdma.json"));
+
+/// The keys of an object, each with what its value is.
+fn keys(object: &Value) -> BTreeSet<(&str, String)> {
+    fn kind(value: &Value) -> String {
+        match value {
+            Value::Null => "null".into(),
+            Value::Bool(_) => "boolean".into(),
+            Value::Number(_) => "number".into(),
+            Value::String(_) => "text".into(),
+            Value::Array(all) => all.iter().map(|it| format!("[{}]", kind(it))).collect(),
+            Value::Object(_) => "object".into(),
+        }
+    }
+    let fields = object.as_object().expect("an object").iter();
+    fields.map(|(key, value)| (key.as_str(), kind(value))).collect()
+}
+
+/// An object has the keys of each of Linux's objects of this kind and state, and these more.
+#[track_caller]
+fn is_as_on_linux(kind: &str, object: &Value, more: &[(&str, &str)]) {
+    let all: Value = serde_json::from_str(LINUX).expect("JSON");
+    let same = |it: &&Value| it["state"] == object["state"];
+    let all = all[kind].as_array().expect("a list").iter().filter(same);
+    let mut linux = all.map(keys).collect::<Vec<_>>();
+    for keys in &mut linux {
+        keys.extend(more.iter().map(|(key, kind)| (*key, (*kind).to_owned())));
+    }
+    assert!(!linux.is_empty(), "{object}");
+    assert_eq!(linux, vec![keys(object); linux.len()], "{kind}");
+}
+
 fn known_objects() {
     let scratch = Scratch::new("resources");
     let before = counters();
@@ -45,6 +80,21 @@ fn known_objects() {
     assert_eq!(next(), "done");
 
     let pairs = asked("resource show qp");
+    is_as_on_linux("qp", &pairs[0], &[]);
+    for kind in ["cq", "pd", "ctx", "srq"] {
+        let objects = asked(&format!("resource show {kind}"));
+        objects.iter().for_each(|object| is_as_on_linux(kind, object, &[]));
+    }
+    let region = &asked("resource show mr")[0];
+    is_as_on_linux("mr", region, &[("iova", "text")]);
+    is_as_on_linux("resource", &asked("resource")[0], &[]);
+    // There are more counters here. One of rxe has no meaning.
+    let ports: Value = serde_json::from_str(LINUX).expect("JSON");
+    let port = &asked("statistic show link")[0];
+    let mut linux = keys(&ports["statistic"][0]);
+    assert!(linux.remove(&("ack_deferred", "number".to_owned())));
+    assert!(linux.is_subset(&keys(port)), "{port}");
+    is_as_on_linux("statistic qp mode", &asked("statistic qp mode")[0], &[]);
     let (rc, ud) = (facts["qp"], facts["ud"]);
     let domain = pairs[0]["pdn"].clone();
     let expected = serde_json::json!([
@@ -110,7 +160,14 @@ fn known_objects() {
     assert_eq!(with(&domains, "users", 6).len(), 1, "{domains:?}");
     assert_eq!(with(&domains, "users", 6)[0]["pdn"], domain);
     assert_eq!(with(&domains, "users", 0).len(), 1, "{domains:?}");
-    assert_eq!(asked("resource show ctx").len(), 1);
+    let contexts = asked("resource show ctx");
+    assert_eq!(contexts.len(), 1);
+    for objects in [&queues, &domains] {
+        let all = objects.iter().all(|it| it["ctxn"] == contexts[0]["ctxn"]);
+        assert!(all, "{objects:?} {contexts:?}");
+    }
+    let line = told("resource show cq users 4");
+    assert!(line.contains(" users 4 adaptive-moderation off ctxn "), "{line}");
     let shared = asked("resource show srq");
     assert_eq!(shared.len(), 1, "{shared:?}");
     assert_eq!((&shared[0]["type"], &shared[0]["pdn"]), (&"BASIC".into(), &domain));
@@ -149,6 +206,33 @@ fn rdma_shows_each_object() {
     alone(path_of!("rdma_shows_each_object"), Way::Namespace, known_objects);
 }
 
+/// Two contexts of a process, one of which is closed.
+fn contexts() {
+    let adapter = open_adapter(Options::default());
+    let [mut one, _other] = [(); 2].map(|()| End::of_device(adapter.clone()));
+    let numbers = |kind: &str| {
+        let objects = asked(&format!("resource show {kind}")).into_iter();
+        objects.map(|it| it["ctxn"].as_u64().expect("a number")).collect::<BTreeSet<_>>()
+    };
+    let both = numbers("ctx");
+    assert_eq!(both.len(), 2);
+    assert_eq!([numbers("cq"), numbers("pd")], [both.clone(), both.clone()]);
+    for number in &both {
+        assert_eq!(asked(&format!("resource show cq ctxn {number}")).len(), 1);
+    }
+    one.close();
+    let left = numbers("ctx");
+    assert!(left.len() == 1 && left.is_subset(&both), "{left:?} of {both:?}");
+    assert_eq!([numbers("cq"), numbers("pd")], [left.clone(), left]);
+}
+
+/// Rules: SEE-21
+#[test]
+fn rdma_shows_the_context_that_an_object_was_made_in() {
+    let path = path_of!("rdma_shows_the_context_that_an_object_was_made_in");
+    alone(path, Way::Namespace, contexts);
+}
+
 /// Ends of a connection, and who listens.
 fn connected() {
     interfaces_up();
@@ -165,14 +249,25 @@ fn connected() {
         let ids = asked("resource show cm_id state listen");
         (ids.len() == 1).then(|| ids[0].clone())
     };
-    let listener = transom_conformance::harness::until("the listener", listens);
+    let listener = until("the listener", listens);
     assert_eq!((&listener["ps"], &listener["src-addr"]), (&"TCP".into(), &"127.0.0.1:7171".into()));
+    is_as_on_linux("cm_id", &listener, &[("port", "number")]);
+    // It listens at any address.
+    start(&[rping, "-s", "-p", "7172"]);
+    let listens = || asked("resource show cm_id state listen src-port 7172").pop();
+    let listener = until("the other listener", listens);
+    assert_eq!(listener["src-addr"], "0.0.0.0:7172");
+    is_as_on_linux("cm_id", &listener, &[]);
+    let line = told("resource show cm_id src-port 7172");
+    assert!(line.starts_with("link transom0/- cm-idn "), "{line}");
     // It goes on for long.
     start(&[rping, "-c", "-a", "127.0.0.1", "-p", "7171", "-C", "100000000"]);
-    let ends = transom_conformance::harness::until("both ends", || {
+    let ends = until("both ends", || {
         let ends = asked("resource show cm_id link transom0/1 state CONNECT");
         (ends.len() == 2).then_some(ends)
     });
+    ends.iter().for_each(|end| is_as_on_linux("cm_id", end, &[]));
+    assert_eq!(asked("resource")[0]["cm_id"], asked("resource show cm_id").len());
     for end in ["src-addr", "dst-addr"] {
         let at = |id: &&Value| id[end].as_str().is_some_and(|it| it.ends_with(":7171"));
         assert_eq!(ends.iter().filter(at).count(), 1, "{end} of {ends:?}");

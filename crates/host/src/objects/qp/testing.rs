@@ -53,12 +53,19 @@ impl Network for FillsUp {
 pub(super) fn queue_pair(adapter: &Arc<Adapter>, service: Service, timeout: u8) -> Arc<QueuePair> {
     let events = Arc::new(EventQueue::new().expect("a queue of events"));
     let (options, channel) = (CompletionOptions::default(), None);
-    let config =
-        CqConfig { capacity: 128, asked: 128, options, channel, events: events.clone(), id: 0 };
+    let config = CqConfig {
+        capacity: 128,
+        asked: 128,
+        options,
+        channel,
+        events: events.clone(),
+        id: 0,
+        context: None,
+    };
     let cq = Arc::new(Cq::new(adapter.device(), config).expect("a completion queue"));
     let send = RequesterLimits { size: 128, max_sge: 1, inline_room: 0, signal_all: true };
     let config = QpConfig {
-        pd: ProtectionDomain::allocate(adapter.device()),
+        pd: ProtectionDomain::allocate(adapter.device(), None),
         service,
         send_cq: Some(cq.clone()),
         receive_cq: Some(cq),
