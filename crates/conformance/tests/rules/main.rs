@@ -296,6 +296,7 @@ mod documents {
     mod files;
     mod first;
     mod links;
+    mod recipes;
     mod symptoms;
 }
 

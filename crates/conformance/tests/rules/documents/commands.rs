@@ -36,8 +36,9 @@ const PAGES: [&str; 10] = [
     "docs/rust.md",
 ];
 
-/// Those whose commands are run otherwise: of CIs by `cargo xtask recipes`; what is for those who work on Transom,
-/// by them and by `./test`; what is for those who have a crate of it, when it is published.
+/// Those whose commands are run otherwise: of CIs by `cargo xtask recipes`, and what they check and rehearse by the module
+/// beside this one; what is for those who work on Transom, by them and by `./test`; what is for those who have a crate of
+/// it, when it is published.
 const OTHER_PAGES: [&str; 13] = [
     "CONTRIBUTING.md",
     "crates/cli/README.md",
@@ -363,8 +364,13 @@ impl<'a> Session<'a> {
         let commands: Vec<&str> = commands.collect();
         let line =
             commands.join(" && ").replace("PROGRAM", "./program").replace("HOST", "127.0.0.1");
+        self.types(&format!("{before}{line}{after}"))
+    }
+
+    /// A shell that is to do what somebody types.
+    pub(super) fn types(&self, text: &str) -> Command {
         let mut shell = Command::new("/bin/sh");
-        shell.args(["-euc", &format!("{before}{line}{after}")]).current_dir(self.folder);
+        shell.args(["-euc", text]).current_dir(self.folder);
         for (name, _) in env::vars_os() {
             if ["TRANSOM_", "LD_"].iter().any(|it| name.as_bytes().starts_with(it.as_bytes())) {
                 shell.env_remove(name);
