@@ -450,17 +450,18 @@ unsafe fn post_until<W: Linked>(
     bad: *mut *mut W,
     plain: impl Fn(*mut W, *mut *mut W) -> c_int,
 ) -> c_int {
-    // The elements before the first one that is refused.
-    let (mut before, mut found) = (Vec::new(), None);
+    let (mut count, mut found) = (0, None);
     // SAFETY: the list is valid, by the contract of this function.
     for wr in unsafe { Requests::of(list) } {
         if let Some(errno) = refused(wr) {
             found = Some((wr, errno));
             break;
         }
-        before.push(wr);
+        count += 1;
     }
     let Some((first_bad, errno)) = found else { return plain(list, bad) };
+    // SAFETY: as above.
+    let before: Vec<_> = unsafe { Requests::of(list) }.take(count).collect();
     // SAFETY: as above.
     let (first_bad, errno) = match unsafe { post_copies(&before, plain) } {
         Ok(()) => (first_bad, errno),
