@@ -290,6 +290,19 @@ fn a_bind_waits_for_a_change_or_stops_it() {
     });
 }
 
+/// A bound window is no region that is just being changed.
+/// Rules: T1-31
+#[test]
+fn a_bind_to_a_window_is_refused_and_waits_for_nothing() {
+    check(|scramble| {
+        let world = World::new(WindowKind::Type1, scramble);
+        let (table, window) = (world.table(), world.window);
+        bind_type1(&table, &world.bind(window), &stamp(0), &Yield, None).unwrap();
+        let to_itself = Bind { region: window, ..world.bind(window) };
+        assert!(bind_type1(&table, &to_itself, &stamp(0), &Yield, None).is_err());
+    });
+}
+
 /// Rules: INV-21
 #[test]
 fn of_two_invalidations_exactly_one_succeeds() {

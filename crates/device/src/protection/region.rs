@@ -142,9 +142,11 @@ impl Region {
         let one_more = |count| (count & CLOSED == 0).then(|| count + 1);
         match entry.windows.fetch_update(SeqCst, Relaxed, one_more) {
             Ok(_) => Held::Yes,
-            // The region is there, and shuts out binds for a moment only.
-            Err(_) if entry.load().state == State::Valid => Held::NotYet,
-            Err(_) => Held::No,
+            Err(_) => match entry.load() {
+                // The region is there, and shuts out binds for a moment only. A window shuts them out for ever.
+                Meta { state: State::Valid, kind, .. } if kind.is_region() => Held::NotYet,
+                _ => Held::No,
+            },
         }
     }
 

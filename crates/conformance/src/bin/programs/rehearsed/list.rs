@@ -120,6 +120,9 @@ const REUSES_A_SOURCE: &str =
 /// What mckey relies on.
 const ENDS_EARLY: &str = "its sender ends without waiting for what it has sent";
 
+/// What mckey's `run` does with the error of a post.
+const FORGETS_A_REFUSAL: &str = "puts the result of leaving the group in place of a refused post's, and its other end waits for ever";
+
 /// What redis-benchmark does when a connection is lost, or comes to nothing.
 const TRIES_FOR_EVER: &str = "takes each error of a write for EAGAIN, and tries again for ever";
 
@@ -270,6 +273,7 @@ pub(super) const PROGRAMS: &[Rehearsed] = &[
             known(Provocation::LateWork, ENDS_EARLY, ANY_LATE),
             known(Provocation::StuckWork, ENDS_EARLY, ANY_LATE),
             known(Provocation::TornSources, ENDS_EARLY, ANY_LATE),
+            known(Provocation::RefusedPosts, FORGETS_A_REFUSAL, ANY),
             known(
                 Provocation::RemovedDevices,
                 "waits for ever for a message when the device goes",
