@@ -261,6 +261,31 @@ fn what_is_refused_while_nothing_is_recorded_is_told_and_no_beginning() {
     assert_eq!((at("refused"), at("memory"), at("QP")), (vec![13], vec![14], vec![]), "{shown:?}");
 }
 
+/// Rules: SEE-44
+#[test]
+fn each_kind_of_wait_is_told_until_its_request_goes_on() {
+    let kinds = [
+        (Awaited::Time, "waits for the time of its next attempt"),
+        (Awaited::State, "waits: the state of the queue pair lets nothing begin"),
+        (Awaited::Fence, "waits behind its fence"),
+        (Awaited::Reads, "waits: as many READs and atomics are under way as may be"),
+        (Awaited::Turn, "waits for those before it"),
+        (Awaited::Window, "waits for the window"),
+        (Awaited::Room, "waits for room at its peer or in the socket"),
+    ];
+    assert_eq!(kinds.map(|(awaited, _)| awaited), Awaited::ALL);
+    for (awaited, name) in kinds {
+        let waits = Event { code: awaited.code(), ..event(What::Waits, 20) };
+        let all = [event(What::Posted, 10), waits, event(What::Sent, 35), event(What::Ended, 50)];
+        let lines = lines(&all);
+        let [wait] = lines.iter().filter(|it| it["name"] == name).collect::<Vec<_>>()[..] else {
+            panic!("{awaited:?} in {lines:?}")
+        };
+        assert_eq!((time(wait), took(wait)), (Some(20), Some(15)), "{wait}");
+        assert_eq!(wait["track"], json!(["QP 0x30001", "requests"]), "{wait}");
+    }
+}
+
 /// A wait ends when it does, though what ends it is left out.
 ///
 /// Rules: SEE-45
