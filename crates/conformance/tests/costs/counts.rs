@@ -259,9 +259,11 @@ TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs --release
 /// Above the tables of a process that is watched.
 const ABOUT_WATCHED: &str = "
 The following is what a process pays while `transom trace` has it record its events, or `transom metrics` the times of its
-requests, with shared memory. `transom top` has it do both. While nobody does, it pays what is above. While a tool is on, a
-SEND takes the longer way of messages. Not counted is what `transom check` and `transom exposure` cost, which do work of
-their own at each call, and what a probe costs with somebody attached, which is in the kernel.
+requests, with shared memory. `transom top` has it do both. With `--anomalies` the events are those of `transom trace`:
+who looks for anomalies reads what a process writes anyway, and has it do nothing more. While nobody does, it pays what is
+above. While a tool is on, a SEND takes the longer way of messages. Not counted is what `transom check` and `transom
+exposure` cost, which do work of their own at each call, and what a probe costs with somebody attached, which is in the
+kernel.
 ";
 
 /// The title of the same compiler's other build.
