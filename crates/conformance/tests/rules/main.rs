@@ -190,6 +190,7 @@ mod seen {
     mod counters;
     mod events;
     pub(crate) mod exporters;
+    mod losing;
     mod metrics;
     mod names;
     mod packets;

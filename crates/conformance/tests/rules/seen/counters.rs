@@ -9,12 +9,12 @@ use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone, interfaces_up};
 use transom_conformance::watching::{Counters, counters, grown};
-use transom_host::Options;
 use transom_ibverbs::ibv_attach_mcast;
-use transom_net::faults::Faults;
 use transom_system::port_counters::of_queue_pair;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
+
+use super::losing::losing;
 
 /// Carries traffic out between two reads of the counters, and compares how much they have grown: those of the port, and
 /// those of all queue pairs together.
@@ -269,12 +269,7 @@ fn a_datagram_to_a_group_counts_where_it_is_received() {
 /// A request that the responder drops is sent again when its time is over.
 fn over_the_wire() {
     interfaces_up();
-    let faults: Faults = "drop,op=write,nth=2".parse().expect("a fault");
-    let faults = Some(&*Box::leak(Box::new(faults)));
-    let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
-    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    let it = MemoryPair::of(Pair { a, b, qa, qb }, 8192);
-    connect(qa, qb);
+    let it = losing("drop,op=write,nth=2", 8192, |_| ());
     let (at, key) = (it.far.addr(), it.key());
     let before = counters();
     for _ in 0..2 {

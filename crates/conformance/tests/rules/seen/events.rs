@@ -8,12 +8,12 @@ use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_conformance::shared_receive::{Pool, srq_recv};
 use transom_conformance::xrc::{Xrc, naming, srq_number};
-use transom_host::Options;
-use transom_net::faults::Faults;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
 use transom_system::trace::{Event, What};
+
+use super::losing::losing_a_write;
 
 /// Carries traffic out, and returns what was recorded of it.
 fn recorded(events: &mut Events, traffic: impl FnOnce()) -> Vec<Event> {
@@ -364,13 +364,7 @@ fn what_holds_a_request_back_is_recorded() {
 /// The only packet of a WRITE is lost.
 fn sent_again() {
     interfaces_up();
-    let faults: Faults = "drop,op=write,nth=1".parse().expect("a fault");
-    let faults = Some(&*Box::leak(Box::new(faults)));
-    let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
-    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    // Half a second: on a busy machine an answer may be late, and it is to go again once.
-    connect_with(qa, qb, |attr| attr.timeout = 17);
-    let it = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
+    let it = losing_a_write(4096);
     let mut events = Events::here();
     let found = recorded(&mut events, || {
         let done = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 100);

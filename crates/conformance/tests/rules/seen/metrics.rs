@@ -18,8 +18,6 @@ use transom_conformance::processes::{Scratch, Way, alone, interfaces_up, is_long
 use transom_conformance::programs::{Running, command, installed, program};
 use transom_conformance::queues::number;
 use transom_conformance::shared_receive::srq;
-use transom_host::Options;
-use transom_net::faults::Faults;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
@@ -27,6 +25,7 @@ use transom_wire::Psn;
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::exporters::{answered, scraped, value};
+use super::losing::losing;
 use super::packets::an_answer_is_missing;
 
 /// The metrics, printed once.
@@ -167,12 +166,8 @@ fn metrics_tell_of_objects_keys_operations_and_queues() {
 fn over_the_wire() {
     interfaces_up();
     // Those of a device are counted from its opening on.
-    let faults: Faults = "drop,op=write,nth=1".parse().expect("a fault");
-    let faults = Some(&*Box::leak(Box::new(faults)));
-    let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
-    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    let it = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
-    connect(qa, qb);
+    let it = losing("drop,op=write,nth=1", 4096, |_| ());
+    let qb = it.pair.qb;
     let (at, key) = (it.far.addr(), it.key());
     // Nothing behind it shows that it is lost.
     assert_eq!(it.op(IBV_WR_RDMA_WRITE, at, key, 100).status, IBV_WC_SUCCESS);
@@ -217,10 +212,8 @@ fn over_the_wire() {
     }
     // Two WRITEs one after the other: the second shows that the first is lost.
     drop(missing);
-    let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
-    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    let it = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
-    connect(qa, qb);
+    let it = losing("drop,op=write,nth=1", 4096, |_| ());
+    let qa = it.pair.qa;
     let mut sges = [it.near_sge(0, 100)];
     let mut second = rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, it.far.addr(), it.key());
     let mut first = ibv_send_wr { next: &raw mut second, ..second };

@@ -13,10 +13,11 @@ use transom_conformance::queues::number;
 use transom_conformance::watching::{Counters, counters, grown};
 use transom_host::Options;
 use transom_ibverbs::ibv_attach_mcast;
-use transom_net::faults::Faults;
 use transom_system::addresses::gid;
 use transom_wire::packet::{Aeth, Ending, Operation, Packet, Transport};
 use transom_wire::{Psn, Syndrome};
+
+use super::losing::losing;
 
 /// Waits until a counter has grown so much, and compares others then. What must not come would have come before.
 fn expect(before: &Counters, last: (&str, u64), others: &[(&str, u64)]) {
@@ -86,12 +87,8 @@ fn packets_out_of_order_count_where_they_come() {
 /// The first of two requests gets lost. The second one shows it.
 fn missed() {
     interfaces_up();
-    let faults: Faults = "drop,op=write,nth=1".parse().expect("a fault");
-    let faults = Some(&*Box::leak(Box::new(faults)));
-    let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
-    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    let it = MemoryPair::of(Pair { a, b, qa, qb }, 8192);
-    connect(qa, qb);
+    let it = losing("drop,op=write,nth=1", 8192, |_| ());
+    let qa = it.pair.qa;
     let before = counters();
     let (at, key) = (it.far.addr(), it.key());
     let mut sges = [it.near_sge(0, 100)];

@@ -15,11 +15,11 @@ use transom_conformance::processes::{Scratch, Way, alone, fork_once, interfaces_
 use transom_conformance::programs::{Running, command, program};
 use transom_conformance::queues::number;
 use transom_host::Options;
-use transom_net::faults::Faults;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
 
+use super::losing::losing_a_write;
 use super::roles::{READ, Roles, WRITTEN};
 
 fn top(arguments: &[&str]) -> String {
@@ -516,13 +516,8 @@ fn figure(head: &str, row: &str, title: &str) -> Option<u64> {
 /// A window is revoked before the eyes of who looks. Something was sent again, and nobody had a receive.
 fn revoked_on_a_terminal() {
     interfaces_up();
-    let faults: Faults = "drop,op=write,nth=1".parse().expect("a fault");
-    let faults = Some(&*Box::leak(Box::new(faults)));
-    let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
-    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    // Half a second: on a busy machine an answer may be late, and it is to go again once.
-    connect_with(qa, qb, |attr| attr.timeout = 17);
-    let it = MemoryPair::of(Pair { a, b, qa, qb }, 65_536);
+    let it = losing_a_write(65_536);
+    let Pair { qa, qb, .. } = it.pair;
     let half = it.far.len() as u64 / 2;
     let range = Range {
         mr: it.part(0, it.far.len(), (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND) as i32),

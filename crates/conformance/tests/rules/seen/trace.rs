@@ -16,13 +16,11 @@ use transom_conformance::processes::{
 use transom_conformance::programs::{Printed, Running, command, program};
 use transom_conformance::queues::Across;
 use transom_conformance::timeline::{Shown, read, values};
-use transom_device::protection::Waiter;
-use transom_host::Options;
-use transom_net::faults::Faults;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
 
+use super::losing::losing_a_write;
 use super::roles::Roles;
 
 /// How long it may take.
@@ -388,19 +386,10 @@ fn who_was_stopped_for_long_shows_nothing_of_what_it_has_missed() {
     alone(path, Way::Namespace, away);
 }
 
-/// Known bytes over the wire, one packet of which is lost, requests that wait, and a revocation that does.
+/// Known bytes over the wire, one packet of which is lost, and requests that wait.
 fn counted() {
     interfaces_up();
-    let faults: Faults = "drop,op=write,nth=1".parse().expect("a fault");
-    let faults = Some(&*Box::leak(Box::new(faults)));
-    let options = Options { faults, wire_only: true, ..Options::default() };
-    take_turn(Link::Wire);
-    let adapter = open_adapter(options);
-    let (a, b) = (End::of_device(adapter.clone()), End::new(options));
-    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    // Half a second: on a busy machine an answer may be late, and it is to go again once.
-    connect_with(qa, qb, |attr| attr.timeout = 17);
-    let it = MemoryPair::of(Pair { a, b, qa, qb }, 8192);
+    let it = losing_a_write(8192);
     let (asks, deaf) = (it.pair.a.qp(IBV_QPT_RC), it.pair.b.qp(IBV_QPT_RC));
     assert_eq!(modify(deaf, &usual_attr(asks), IBV_QPS_INIT), 0);
     bring_up(asks, &ibv_qp_attr { timeout: 0, ..usual_attr(deaf) });
@@ -437,11 +426,6 @@ fn counted() {
     for _ in 0..3 {
         it.pair.a.expect(IBV_WC_WR_FLUSH_ERR);
     }
-    // As if a revocation had waited for long already.
-    let process = adapter.device().process();
-    process.pause(u32::MAX, Some(process.announcer()));
-    write(0);
-    process.resumed();
     // It is in the last value, which comes with the end.
     write(300);
     tracing.signal(libc::SIGINT);
@@ -471,15 +455,12 @@ fn counted() {
     let segments = find(&all, "/requests", "sent");
     let of_first = |it: &&&Shown| it.arguments["bytes"] == "100";
     assert_eq!(segments.iter().filter(of_first).count(), 2, "{segments:?}");
-    let waits = find(&all, "/revocations", &format!("waits for process {pid}"));
-    let [waits] = waits[..] else { panic!("{all:#?}") };
-    assert!(waits.end > Some(waits.begin), "{waits:?}");
 }
 
 /// Rules: SEE-44
 #[test]
-fn counters_repetitions_and_revocations_that_wait_are_on_the_timeline() {
-    let path = path_of!("counters_repetitions_and_revocations_that_wait_are_on_the_timeline");
+fn counters_and_repetitions_are_on_the_timeline() {
+    let path = path_of!("counters_and_repetitions_are_on_the_timeline");
     alone(path, Way::Namespace, counted);
 }
 
