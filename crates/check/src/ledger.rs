@@ -136,6 +136,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// One that leaves out what costs much, if nobody wants it.
+    pub fn looking_for(wants: impl Fn(Kind) -> bool) -> Self {
+        let mut ledger = Self::default();
+        ledger.arrived.leave_out(!wants(Kind::WritesUnordered));
+        ledger
+    }
+
     /// Takes the mistakes that were found since the last call.
     pub fn take(&mut self) -> Vec<Mistake> {
         std::mem::take(&mut self.mistakes)

@@ -7,6 +7,10 @@ use std::fmt::{self, Display};
 use crate::kind::Kind;
 use crate::mark::{Level, Mark, Queue};
 
+/// The file in the directory of the records with the names of kinds that nobody wants to see, one a line. What costs much
+/// is not looked for then.
+pub const UNWANTED: &str = "unwanted";
+
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {

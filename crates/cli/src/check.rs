@@ -191,6 +191,9 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
     let directory = Directory::make().map_err(|problem| {
         Failure::new(format_args!("there is no place for what the program does wrong: {problem}"))
     })?;
+    if let Err(error) = directory.leave_out(reports.choice.unwanted()) {
+        layout::warn(format_args!("what you do not want to see is looked for too: {error}"));
+    }
     program.command.env(CHECK.name, directory.path());
     if let Err(problem) = tell_of_freed_memory(&mut program.command) {
         layout::warn(format_args!(

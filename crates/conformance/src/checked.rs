@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use transom_check::Kind;
-use transom_check::record::{Finding, Record, read};
+use transom_check::record::{Finding, Record, UNWANTED, read};
 
 use crate::c_programs::compile;
 use crate::processes::Scratch;
@@ -86,16 +86,28 @@ impl Checked {
         leave_rights_out(self.run_by(command, arguments))
     }
 
-    fn run_by(&self, mut command: Command, arguments: &[&str]) -> Vec<Finding> {
+    /// The same, where nobody wants to see this kind.
+    pub fn run_without(&self, kind: Kind, arguments: &[&str]) -> Vec<Finding> {
+        let directory = self.scratch.path().join("without").join(arguments.join("-"));
+        fs::create_dir_all(&directory).expect("the scratch folder is ours");
+        fs::write(directory.join(UNWANTED), kind.name()).expect("the scratch folder is ours");
+        leave_rights_out(self.run_in(&directory, self.command(arguments), arguments))
+    }
+
+    fn run_by(&self, command: Command, arguments: &[&str]) -> Vec<Finding> {
         let directory = self.scratch.path().join(arguments.join("-"));
         fs::create_dir(&directory).expect("the scratch folder is ours");
-        command.env("TRANSOM_CHECK", &directory);
+        self.run_in(&directory, command, arguments)
+    }
+
+    fn run_in(&self, directory: &Path, mut command: Command, arguments: &[&str]) -> Vec<Finding> {
+        command.env("TRANSOM_CHECK", directory);
         if !self.preloaded.is_empty() {
             command.env("LD_PRELOAD", &self.preloaded);
         }
         let run = Running::start(&mut command).success(LIMIT);
         run.unwrap_or_else(|problem| panic!("{arguments:?}: {problem}"));
-        let found = found_in(&directory);
+        let found = found_in(directory);
         for finding in &found {
             assert!(
                 names_creation(finding),
@@ -222,8 +234,9 @@ fn names_creation(finding: &Finding) -> bool {
 
 /// The findings that checked processes have written into a directory.
 pub fn found_in(directory: &Path) -> Vec<Finding> {
-    let files = fs::read_dir(directory).expect("the directory is there");
-    let texts = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+    let files = fs::read_dir(directory).expect("the directory is there").map(Result::unwrap);
+    let files = files.filter(|file| file.file_name() != UNWANTED);
+    let texts = files.map(|file| fs::read_to_string(file.path()).unwrap());
     let records = texts.flat_map(|text| read(&text));
     let found = records.filter_map(|record| match record {
         Record::Finding(finding) => Some(finding),

@@ -36,6 +36,7 @@ mod work;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
@@ -47,6 +48,7 @@ use transom_abi::{
     ibv_qp_init_attr_ex, ibv_qp_state,
 };
 use transom_check::ledger::{Asked, Ends, Peer, Thing};
+use transom_check::record::UNWANTED;
 use transom_check::{Call, Kind, Ledger};
 use transom_device::qp::{QpNumber, Service};
 use transom_host::device::Device;
@@ -197,7 +199,10 @@ impl Checker {
     /// A checker that writes its findings into a directory.
     fn of(directory: &Path) -> Option<Self> {
         let (sink, reader) = (Mutex::new(Sink::later(directory)), Reader::new().ok()?);
-        let (ledger, polling) = (Mutex::default(), Mutex::default());
+        let unwanted = fs::read_to_string(directory.join(UNWANTED)).unwrap_or_default();
+        let is_unwanted = |kind: Kind| unwanted.lines().any(|name| name == kind.name());
+        let ledger = Mutex::new(Ledger::looking_for(|kind| !is_unwanted(kind)));
+        let polling = Mutex::default();
         let (pairs, devices, contexts) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (sleepers, maps, owner) = (Sleepers::new(), Maps::default(), Owner::this());
         let directory = directory.to_owned();

@@ -43,9 +43,15 @@ pub(super) struct Arrived {
     any: bool,
     /// The devices whose queue pairs tell of each write.
     devices: Vec<usize>,
+    /// Nobody wants to know.
+    is_unwanted: bool,
 }
 
 impl Arrived {
+    pub(super) fn leave_out(&mut self, is_unwanted: bool) {
+        self.is_unwanted = is_unwanted;
+    }
+
     /// Something has happened by which peers may know of all that was written so far.
     pub(super) fn forget(&mut self) {
         if !self.places.is_empty() {
@@ -94,8 +100,8 @@ impl Ledger {
     /// A peer asks for a write to memory of a device. If several processes may write here, the order of their WRITEs
     /// counts from now on. Returns the queue pairs that must tell of each write, and do not do so yet.
     pub fn peer_writes(&mut self, device: usize) -> Vec<u32> {
-        self.arrived.any = true;
-        if !self.writes.has_several_peers() || self.arrived.devices.contains(&device) {
+        self.arrived.any = !self.arrived.is_unwanted;
+        if !self.peers_write() || self.arrived.devices.contains(&device) {
             return Vec::new();
         }
         self.arrived.devices.push(device);

@@ -71,6 +71,11 @@ impl Choice {
         Ok(Self { suppressions, ..Self::default() })
     }
 
+    /// The kinds that the user does not want to see.
+    pub(super) fn unwanted(&self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.iter().copied().filter(|kind| !self.wants(*kind))
+    }
+
     pub(super) fn wants(&self, kind: Kind) -> bool {
         self.kinds.has(kind)
     }

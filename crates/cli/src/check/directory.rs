@@ -7,7 +7,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify;
-use transom_check::record::{self, Finding, Record};
+use transom_check::Kind;
+use transom_check::record::{self, Finding, Record, UNWANTED};
 
 use crate::run::private;
 
@@ -39,6 +40,12 @@ impl Directory {
         &self.0
     }
 
+    /// Tells the processes what nobody wants to see.
+    pub(super) fn leave_out(&self, kinds: impl Iterator<Item = Kind>) -> io::Result<()> {
+        let names: String = kinds.map(|kind| format!("{}\n", kind.name())).collect();
+        if names.is_empty() { Ok(()) } else { fs::write(self.0.join(UNWANTED), names) }
+    }
+
     /// Copies the records to another directory: of the findings those that are wanted.
     pub(super) fn hand_on(
         &self,
@@ -67,7 +74,7 @@ impl Directory {
         for entry in fs::read_dir(&self.0)? {
             let entry = entry?;
             // The program may put anything here, and reading a pipe would never end.
-            if entry.file_type()?.is_file() {
+            if entry.file_type()?.is_file() && entry.file_name() != UNWANTED {
                 paths.push(entry.path());
             }
         }
@@ -124,7 +131,6 @@ mod tests {
     use super::*;
     use crate::run::scratch::Scratch;
     use std::os::unix::fs::PermissionsExt;
-    use transom_check::Kind;
 
     #[test]
     fn it_is_private_and_goes_with_the_command() {

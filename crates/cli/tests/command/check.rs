@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use transom_check::Kind;
 use transom_system::environment::ALL;
 
 /// A directory of a test, with an empty library. Nothing here loads it.
@@ -166,6 +167,18 @@ fn kinds_are_chosen() {
     assert_eq!(scratch.checked(&["--without", "queue-full,work-lost"], &found).0, Some(0));
     assert_eq!(scratch.checked(&["--kinds", "used-after-destroy"], &found).0, Some(0));
     assert_eq!(scratch.checked(&["--kinds", "work-lost"], &found).0, Some(66));
+    // The processes are told.
+    let told = |options: &[&str]| {
+        let output = scratch.output(options, "cat $TRANSOM_CHECK/unwanted");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(told(&["--without", "queue-full,work-lost"]), "work-lost\nqueue-full\n");
+    assert!(
+        told(&["--kinds", "queue-full"])
+            .lines()
+            .eq(Kind::ALL.iter().map(|it| it.name()).filter(|name| *name != "queue-full"))
+    );
+    assert_eq!(told(&[]), "");
     let (status, report) = scratch.checked(&["--kinds", "work-lots"], &found);
     assert_eq!(status, Some(2));
     assert!(report.contains("a similar value exists: 'work-lost'"), "{report}");

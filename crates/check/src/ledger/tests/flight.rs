@@ -610,6 +610,22 @@ fn with_two_writers() -> Ledger {
     ledger
 }
 
+/// So peers keep the direct path.
+/// Rule: CHK-64
+#[test]
+fn nobody_has_to_tell_of_writes_whose_order_nobody_wants_to_know() {
+    for (wants, told) in [(Kind::WritesUnordered, true), (Kind::WorkLost, false)] {
+        let mut ledger = Ledger::looking_for(|kind| kind == wants);
+        for (pair, slot) in [(QP, 3), (QP + 1, 4)] {
+            let asked = Asked { device: DEVICE, ..Asked::default() };
+            ledger.pair_made(pair, u32::from(slot), asked);
+            ledger.pair_connected(pair, Peer { slot, ..PEER });
+        }
+        assert_eq!(!ledger.peer_writes(DEVICE).is_empty(), told);
+        assert_eq!(ledger.pair_connected(QP, Peer { slot: 5, ..PEER }), told);
+    }
+}
+
 fn arrives(ledger: &mut Ledger, number: u32, address: u64, length: u64) -> Vec<Kind> {
     ledger.written("WRITE", number, 9, address, length);
     kinds(ledger)

@@ -72,6 +72,13 @@ fn two_peers_write_in_turns_that_the_owner_or_an_atomic_gives() {
     }
 }
 
+/// Then the peers need not tell of their WRITEs, which costs much.
+/// Rule: CHK-64
+#[test]
+fn nobody_looks_at_the_writes_of_peers_if_nobody_wants_to_know() {
+    assert_eq!(PEERS.run_without(Kind::WritesUnordered, &["written-by-two", "wrong"]), []);
+}
+
 /// Rule: CHK-62
 #[test]
 fn two_targets_share_bytes() {
