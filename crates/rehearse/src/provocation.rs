@@ -110,6 +110,7 @@ macro_rules! provocations {
                     | Self::SmallMtu
                     | Self::ScatteredNumbers
                     | Self::RefusedEmptyRegions
+                    | Self::ShutRegions
                     | Self::RefusedEarlyRequests
                     | Self::SlowVerbs
                     | Self::RefusedObjects => (operation, None),
@@ -286,6 +287,10 @@ provocations! {
     RefusedEmptyRegions "refused-empty-regions" "REH-82" Mercy "registration"
         "a region of no bytes is refused with EINVAL"
         "ibv_reg_mr(3)";
+    /// Nobody gets into a region whose registration is changed.
+    ShutRegions "shut-regions" "REH-87" Mercy "change"
+        "nobody gets into a region while ibv_rereg_mr changes it, and that takes milliseconds"
+        "ibv_rereg_mr(3)";
     /// A request for a connection does not wait for its listener.
     RefusedEarlyRequests "refused-early-requests" "REH-83" Mercy "opening"
         "a request is refused at once if nobody listens yet"

@@ -100,7 +100,7 @@ impl Region {
             && entry.pd.load(Relaxed) == self.pd
     }
 
-    /// Ends what [`Region::begin_change`] has begun: the region of `slot` has these properties.
+    /// Ends what [`Region::begin_change`] or [`Region::close`] has begun: the region of `slot` has these properties.
     pub fn reopen(&self, table: &KeyTable<'_>, slot: u32, key: Key, now: u64) {
         self.publish(table, slot, key, now);
         table.entry(slot).windows.store(0, Release);
@@ -123,8 +123,9 @@ impl Region {
         Ok(())
     }
 
-    /// Shuts out binds, then accesses, and waits for those under way: when it returns, none is.
-    fn close(table: &KeyTable<'_>, slot: u32, waiter: &dyn Waiter) -> Result<(), InUse> {
+    /// Shuts out binds, then accesses, and waits for those under way: when it returns, none is. Refused while a window is
+    /// bound.
+    pub fn close(table: &KeyTable<'_>, slot: u32, waiter: &dyn Waiter) -> Result<(), InUse> {
         let entry = table.entry(slot);
         Self::shut_out_binds(entry)?;
         entry.publish(Meta { state: State::Changing, ..entry.load() });

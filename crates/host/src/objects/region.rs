@@ -2,17 +2,24 @@
 
 use std::collections::TryReserveError;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use transom_device::Access;
 use transom_device::protection::{Exhausted, Key, Kind, Place, Region, Snapshot, State};
-use transom_system::clock;
+use transom_rehearse::Provocation;
 use transom_system::memory::{Mapping, Maps, enter, leave, page_size};
+use transom_system::{clock, rehearsal};
+use transom_thread::uncancelled;
 
 use super::{Busy, DeviceMemory, DmaBuf, ProtectionDomain};
 use crate::device::Inherited;
 
 /// The rights with which peers write.
 const WRITES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
+
+/// The shortest time for which a rehearsal shuts a region that is changed. It may be doubled four times.
+const SHORTEST_SHUT: Duration = Duration::from_micros(400);
 
 /// The attributes of a region to register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,10 +338,18 @@ impl MemoryRegion {
         let keys = process.segment().keys();
         let place = registration.place(process.maps());
         let region = registration.region(&new_pd, place);
-        if region.begin_change(&keys, self.slot, &**process).is_err() {
+        let shut = rehearsal::on().and_then(|it| it.provokes_next(Provocation::ShutRegions));
+        let begun = match shut {
+            None => region.begin_change(&keys, self.slot, &**process),
+            Some(_) => Region::close(&keys, self.slot, &**process),
+        };
+        if begun.is_err() {
             leave(place);
             new_pd.release();
             return Err(RegisterError::Busy);
+        }
+        if let Some(number) = shut {
+            uncancelled(|| thread::sleep(SHORTEST_SHUT * (1 << (number % 5))));
         }
         let (device, now) = (self.pd.device(), clock::steady());
         device.closes(self.slot);

@@ -1,6 +1,10 @@
 /*
  * Programs that rely on what nobody promised, each with its right form, as in moments.c.
  */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
 #include "../checked/pair.h"
 
 /* Tells its peer the key of its memory. Wrong: the L_Key. */
@@ -164,6 +168,67 @@ static void registers_nothing(int wrong)
 	end_pair(&pair);
 }
 
+/* A thread that writes to its own memory until it is told to end. */
+struct writer {
+	struct pair pair;
+	struct ibv_mr *mr;
+	pthread_mutex_t turn;
+	atomic_int wrote, over;
+	int wrong;
+};
+
+static void *write_again(void *argument)
+{
+	struct writer *writer = argument;
+
+	while (!writer->over) {
+		struct ibv_sge from = {(uintptr_t)memory, 8, writer->pair.mr->lkey};
+		struct ibv_send_wr write = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+					    .sg_list = &from, .num_sge = 1}, *bad;
+		struct ibv_wc wc;
+		int count;
+
+		if (!writer->wrong)
+			pthread_mutex_lock(&writer->turn);
+		write.wr.rdma.remote_addr = (uintptr_t)memory + 64;
+		write.wr.rdma.rkey = writer->mr->rkey;
+		CHECK(!ibv_post_send(writer->pair.ends[0], &write, &bad));
+		do
+			count = ibv_poll_cq(writer->pair.cq, 1, &wc);
+		while (!count);
+		CHECK(count == 1 && wc.status == IBV_WC_SUCCESS);
+		writer->wrote++;
+		if (!writer->wrong)
+			pthread_mutex_unlock(&writer->turn);
+	}
+	return NULL;
+}
+
+/* Gives its peer one right more, and takes it back, while that writes. Wrong: not between two of its requests. */
+static void changes_rights_in_use(int wrong)
+{
+	static struct writer writer = {.turn = PTHREAD_MUTEX_INITIALIZER};
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	pthread_t thread;
+
+	writer.wrong = wrong;
+	writer.pair = pair_of(IBV_QPT_RC);
+	writer.mr = ibv_reg_mr(writer.pair.pd, memory, 256, access);
+	CHECK(writer.mr && !pthread_create(&thread, NULL, write_again, &writer));
+	for (int round = 0; round < 8; round++) {
+		const int more = round % 2 ? 0 : IBV_ACCESS_REMOTE_READ, wrote = writer.wrote;
+
+		while (writer.wrote == wrote)
+			sched_yield();
+		pthread_mutex_lock(&writer.turn);
+		CHECK(!ibv_rereg_mr(writer.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, access | more));
+		pthread_mutex_unlock(&writer.turn);
+	}
+	writer.over = 1;
+	CHECK(!pthread_join(thread, NULL) && !ibv_dereg_mr(writer.mr));
+	end_pair(&writer.pair);
+}
+
 /* Opens the device and closes it. It has no wrong form. */
 static void only_opens(int wrong)
 {
@@ -185,6 +250,7 @@ static const struct mistake mistakes[] = {
 	{"sends-long-datagrams", sends_long_datagrams},
 	{"counts-queue-pairs", counts_queue_pairs},
 	{"registers-nothing", registers_nothing},
+	{"changes-rights-in-use", changes_rights_in_use},
 };
 
 int main(int argc, char **argv)

@@ -81,6 +81,7 @@ pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), St
             | Provocation::LateAsyncEvents
             | Provocation::AddressChanges
             | Provocation::SlowVerbs
+            | Provocation::ShutRegions
             | Provocation::PortOutages
             | Provocation::ScrambledMessages
     );

@@ -11,7 +11,7 @@ use super::command::{is_shown_by, rehearse};
 
 static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
     let scratch = Scratch::new("rehearsed-mercies");
-    let binary = compile(&scratch, "rehearsed/mercies.c", "mercies", &["-libverbs"]);
+    let binary = compile(&scratch, "rehearsed/mercies.c", "mercies", &["-libverbs", "-lpthread"]);
     let binary = binary.to_str().expect("a path in UTF-8").to_owned();
     (scratch, binary)
 });
@@ -60,6 +60,12 @@ fn queue_pairs_are_expected_to_be_numbered_one_by_one() {
 #[test]
 fn a_region_of_nothing_is_expected() {
     is_shown("registers-nothing", Provocation::RefusedEmptyRegions);
+}
+
+/// Rules: RR-10, REH-87
+#[test]
+fn rights_are_expected_to_change_without_a_gap() {
+    is_shown("changes-rights-in-use", Provocation::ShutRegions);
 }
 
 /// What a program neither meets nor hears of is not counted.

@@ -122,6 +122,11 @@ const NOT_UNDER: &[(Provocation, &str, &[&str])] = &[
         ],
     ),
     (
+        Provocation::ShutRegions,
+        "they use a region while it is changed",
+        &["regions::reregister::what_both_allow_goes_on_during_the_change"],
+    ),
+    (
         Provocation::KeptWindowKeys,
         "they read the key of a window of type 2 from its struct",
         &[
