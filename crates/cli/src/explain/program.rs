@@ -63,8 +63,10 @@ impl OfProgram {
         let Self { watcher, processes, waits, .. } = self;
         let begun = Instant::now();
         let mut next = begun + TICK;
+        // A command of this kind around this one tells of them too.
+        let comes = || watcher.next().inspect(|process| _ = watcher.pass_on(*process));
         let mut look = || {
-            processes.extend(iter::from_fn(|| watcher.next()));
+            processes.extend(iter::from_fn(comes));
             let now = Instant::now();
             if now >= next {
                 waits.look(processes.iter().copied());
@@ -72,7 +74,7 @@ impl OfProgram {
             }
         };
         let waited = wait(watcher.descriptor(), TICK, &mut look);
-        processes.extend(iter::from_fn(|| watcher.next()));
+        processes.extend(iter::from_fn(comes));
         waited
     }
 

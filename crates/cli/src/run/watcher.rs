@@ -146,7 +146,6 @@ impl<'a> Vigil<'a> {
         let Watching { registry, watcher, .. } = self.of;
         let mut ended = Vec::new();
         while let Some(process) = watcher.next() {
-            watcher.pass_on(process);
             match registry.watch(process) {
                 Ok(Some(life)) => self.members.push(life),
                 Ok(None) => ended.push(process),
