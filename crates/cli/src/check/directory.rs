@@ -41,7 +41,7 @@ impl Directory {
     }
 
     /// Tells the processes what nobody wants to see.
-    pub(super) fn leave_out(&self, kinds: impl Iterator<Item = Kind>) -> io::Result<()> {
+    pub(crate) fn leave_out(&self, kinds: impl Iterator<Item = Kind>) -> io::Result<()> {
         let names: String = kinds.map(|kind| format!("{}\n", kind.name())).collect();
         if names.is_empty() { Ok(()) } else { fs::write(self.0.join(UNWANTED), names) }
     }

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use transom_check::{Gravity, Kind};
 use transom_conformance::c_programs::compile;
 use transom_conformance::explained::on_one_line;
 use transom_conformance::processes::{Scratch, is_long};
@@ -295,6 +296,22 @@ fn a_program_that_fails_by_itself_is_not_rehearsed() {
         on_one_line(&printed.complaints).contains("exits with status 3; mend that first"),
         "{printed:?}"
     );
+}
+
+/// In each run, so what peers do stays direct where only a note is about it.
+/// Rule: REH-41
+#[test]
+fn a_rehearsal_looks_for_no_notes() {
+    let script = "cat \"$TRANSOM_CHECK/unwanted\" >> \"$1\"; \"$0\" reads-early right";
+    let list = PROGRAM.0.path().join("unwanted");
+    let list_path = list.to_str().expect("a path in UTF-8");
+    let quiet = ["--runs", "2", "--only", "poisoned-fields"];
+    let (status, printed) = rehearse(&quiet, &["sh", "-c", script, &PROGRAM.1, list_path]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let list = std::fs::read_to_string(list).expect("the script wrote it");
+    let notes = Kind::ALL.iter().filter(|kind| kind.gravity() == Gravity::Note);
+    let notes: Vec<_> = notes.map(|kind| kind.name()).collect();
+    assert!(list.lines().eq(notes.repeat(3)), "{list}");
 }
 
 /// Rule: REH-43
