@@ -196,11 +196,13 @@ pub(crate) fn space_name(space: PortSpace) -> &'static str {
     }
 }
 
-/// Sentences for people about the connection requests of a process that nobody has answered yet.
-pub(crate) fn unanswered(registry: &'static Registry, process: &Process) -> Vec<String> {
+/// The connection requests of a process that nobody has answered yet: when each was made, in nanoseconds since 1970, and
+/// a sentence for people.
+pub(crate) fn unanswered(registry: &'static Registry, process: &Process) -> Vec<(u64, String)> {
     let table = Connections::look(registry).ok().flatten();
     let all = table.and_then(|table| Some(table.lock().ok()?.all_waiting())).unwrap_or_default();
-    waiting_of(&all, process).map(|waiting| waiting.sentence(clock::now())).collect()
+    let told = |waiting: &Waiting| (waiting.since, waiting.sentence(clock::now()));
+    waiting_of(&all, process).map(told).collect()
 }
 
 /// The addresses and ports of a connection: the process's own, then its peer's.

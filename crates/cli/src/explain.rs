@@ -10,6 +10,7 @@
 //! | `huatuo` | a refusal as a document of HUATUO |
 //! | `rule` | the text of a rule |
 //! | `symptom` | the usual causes of a status, an errno or an event |
+//! | `waiting` | what running processes wait for |
 
 mod asked;
 mod follow;
@@ -19,14 +20,14 @@ pub(crate) mod json;
 mod program;
 mod rule;
 mod symptom;
+mod waiting;
 
 use crate::clock;
-use crate::devices::{self, registry};
+use crate::devices::registry;
 use crate::failure::Result;
 use crate::layout::{self, Page};
 use crate::packets;
 use crate::sentence::counted;
-use crate::waits::{self, Waits};
 pub(crate) use asked::{Asked, Refused};
 pub(crate) use follow::Seen;
 use groups::Order;
@@ -48,8 +49,8 @@ Examples:
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
 const FIELDS: &str = "\
-With --json, each line is an object for one refusal. Numbers are integers; what may have 64 bits is a text
-of decimal digits: time_ns, address, length, outside_by, room, base, age_ns, wr_id, value, limit. A field
+With --json, each line is an object for one refusal, or for something that waits. Numbers are integers; what may have 64 bits is a text
+of decimal digits: time_ns, since_ns, address, length, outside_by, room, base, age_ns, wr_id, value, limit. A field
 without a value is null. A refusal that happened several times has several lines. A refused access has
 these fields:
   time_ns      when, in nanoseconds since 1970
@@ -128,6 +129,18 @@ A connection that failed has time_ns, pid, process, device_state and lost as abo
   said          the private data of the program that refused, if it is text
   sentence      all that for people
 
+Behind them, and without --follow, comes what running processes have waited for, for a second or
+longer. That takes a second, if anything waits. Each has time_ns (when it was seen), pid, process and
+device_state as above, and these fields:
+  role         \"waiter\"
+  reason       not_ended: requests have not ended; no_completion: requests have ended, and none was
+               signaled; not_polled: completions are there, and nobody polls; unanswered: nobody
+               answers a request for a connection; revocation: a peer is in the middle of an access
+  since_ns     when it was first seen to wait; null for a revocation
+  qp           the queue pair; of a completion queue, the first one that it belongs to
+  waits_for    the PID of the peer that a revocation waits for
+  sentence     all that for people
+
 Examples:
   transom explain --limit 1
   transom explain --follow --process ib_write_bw
@@ -155,7 +168,7 @@ pub(crate) struct ExplainArgs {
     /// Print one document a line, as HUATUO stores events: the object of --json as tracer_data
     #[arg(long)]
     huatuo: bool,
-    /// Print at most this many
+    /// Print at most this many refusals
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "follow")]
     limit: usize,
     /// Print only those of this process
@@ -174,9 +187,6 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "ID", exclusive = true)]
     rule: Option<String>,
 }
-
-/// How many things that wait are told.
-const MOST_WAITS: usize = 20;
 
 /// Prints a refusal for programs.
 type Form = fn(&mut dyn Write, &Refused) -> Result;
@@ -211,7 +221,9 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
     let refusals = asked.refusals(registry);
     if let Some(print) = args.form() {
         let mut out = std::io::stdout().lock();
-        return refusals.iter().take(args.limit).try_for_each(|refused| print(&mut out, refused));
+        refusals.iter().take(args.limit).try_for_each(|refused| print(&mut out, refused))?;
+        // A document of HUATUO is stored for good, and a wait ends.
+        return if args.json { waiting::print_lines(&mut out, registry, &asked) } else { Ok(()) };
     }
     let mut out = layout::stdout();
     let left = groups::print(&mut out, &refusals, Order::NewestFirst, args.limit)?;
@@ -220,8 +232,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
     }
     print_lost(&mut out, &refusals)?;
     print_dropped(&mut out, registry, &asked)?;
-    print_waiting(&mut out, registry, &asked)?;
-    let waits = print_waits(&mut out, registry, &asked)?;
+    let waits = waiting::print(&mut out, registry, &asked)?;
     if refusals.is_empty() { print_none(&mut out, registry, &asked, waits) } else { Ok(()) }
 }
 
@@ -357,56 +368,6 @@ fn print_dropped(out: &mut Page<impl Write>, registry: &Registry, asked: &Asked)
         for line in packets::dropped(registry.counters(process.announcer.slot)) {
             out.text(format_args!("{}: {line}.", who(&process)))?;
         }
-    }
-    Ok(())
-}
-
-/// Prints what processes have waited for, for a second at least. That takes this second, if anything waits. Whether there
-/// is any.
-fn print_waits(
-    out: &mut Page<impl Write>,
-    registry: &'static Registry,
-    asked: &Asked,
-) -> Result<bool> {
-    let is_asked = |process: &Process| process.alive && asked.is_of(process);
-    let of: Vec<_> = registry.processes().into_iter().filter(is_asked).collect();
-    let of = of.iter().map(|process| process.announcer);
-    let mut waits = Waits::new(registry);
-    waits.look(of.clone());
-    if waits.is_any() {
-        std::thread::sleep(Duration::from_nanos(waits::LONG));
-        waits.look(of);
-    }
-    let told = waits.told();
-    for (process, sentence) in told.iter().take(MOST_WAITS) {
-        out.text(format_args!("{}: {sentence}.", who(process)))?;
-    }
-    if told.len() > MOST_WAITS {
-        out.text(format_args!("And {} more things wait.", told.len() - MOST_WAITS))?;
-    }
-    Ok(!told.is_empty())
-}
-
-/// Prints requests that nobody answers, and the process that a revocation waits for.
-fn print_waiting(out: &mut Page<impl Write>, registry: &'static Registry, asked: &Asked) -> Result {
-    let processes = registry.processes();
-    let waiting = processes.iter().filter(|process| process.alive);
-    for process in waiting.filter(|process| asked.is_of(process)) {
-        for sentence in devices::unanswered(registry, process) {
-            out.text(format_args!("{}: {sentence}", who(process)))?;
-        }
-        let Some(pid) = process.waits_for else { continue };
-        // The PID is one of the waiting process's PID namespace.
-        let is_other =
-            |other: &&Process| other.pid == pid && other.shares_pids == process.shares_pids;
-        let other = processes.iter().find(is_other);
-        let other = other.map_or_else(|| format!("PID {pid}"), who);
-        out.text(format_args!(
-            "{} is revoking a key, and waits for {other}, which has begun an access with this key and \
-             does not finish it. If that process was stopped, let it continue (`kill -CONT {pid}`), \
-             or end it.",
-            who(process)
-        ))?;
     }
     Ok(())
 }

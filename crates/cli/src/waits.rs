@@ -68,7 +68,21 @@ struct Thing {
     not_ready: u64,
     /// It has asked meanwhile.
     lacks_receive: bool,
+    /// The queue pair, or the first one that completes to the queue.
+    qp: QpNumber,
     sentence: String,
+}
+
+/// Something that has waited for long.
+pub(crate) struct Told<'a> {
+    pub(crate) process: &'a Process,
+    pub(crate) reason: &'static str,
+    pub(crate) qp: u32,
+    /// When it was first and last seen to wait, on the steady clock.
+    pub(crate) since: u64,
+    pub(crate) last: u64,
+    /// The same for people.
+    pub(crate) sentence: &'a str,
 }
 
 /// A queue pair.
@@ -143,9 +157,8 @@ impl Waits {
         self.processes.values().any(|looked| !looked.things.is_empty())
     }
 
-    /// What has waited for long: the process, and a sentence for people. What processes waited for that have ended without
-    /// closing their device is among it.
-    pub(crate) fn told(&self) -> Vec<(&Process, &str)> {
+    /// What has waited for long. What processes waited for that have ended without closing their device is among it.
+    pub(crate) fn told(&self) -> Vec<Told<'_>> {
         let now = steady();
         let mut all: Vec<_> = self.processes.values().collect();
         all.sort_by_key(|looked| (looked.process.pid, looked.process.device));
@@ -158,7 +171,7 @@ impl Waits {
                 thing.last - thing.since >= ABOUT && (is_lately || was_cut_off)
             };
             let told = looked.things.iter().filter(is_told);
-            told.map(|thing| (&looked.process, thing.sentence.as_str()))
+            told.map(|thing| thing.told(&looked.process))
         });
         of_each.collect()
     }
@@ -181,7 +194,7 @@ impl Looked {
                 _ => continue,
             };
             let not_ready = pair.totals.tally(Tally::NotReady);
-            let mut thing = self.thing(what, mark, not_ready, now);
+            let mut thing = self.thing(what, pair.number, mark, not_ready, now);
             thing.sentence = match what {
                 What::Silent(_) => silent(pair),
                 _ => requests(registry, pair, &thing),
@@ -192,14 +205,15 @@ impl Looked {
             if standing.waiting == 0 {
                 continue;
             }
+            let Some((first, is_for)) = role(*number, &pairs) else { continue };
             let mark = [standing.waiting, standing.polls].map(u64::from);
-            let mut thing = self.thing(What::Completions(*number), mark, 0, now);
+            let mut thing = self.thing(What::Completions(*number), first, mark, 0, now);
             let is_polled = |(other, now): &&(Number, Standing)| {
                 self.polls.get(other).is_some_and(|before| now.waiting == 0 && *before != now.polls)
             };
-            let polled = queues.iter().find(is_polled).and_then(|(other, _)| role(*other, &pairs));
-            let Some(role) = role(*number, &pairs) else { continue };
-            thing.sentence = completions(*standing, &role, polled.as_deref(), &thing);
+            let polled = queues.iter().find(is_polled);
+            let polled = polled.and_then(|(other, _)| Some(role(*other, &pairs)?.1));
+            thing.sentence = completions(*standing, &is_for, polled.as_deref(), &thing);
             things.push(thing);
         }
         // The program may end something and then fail, because it has waited for long.
@@ -218,7 +232,7 @@ impl Looked {
     }
 
     /// Something that waits now, since the first look that found it so.
-    fn thing(&self, what: What, mark: [u64; 2], not_ready: u64, now: u64) -> Thing {
+    fn thing(&self, what: What, qp: QpNumber, mark: [u64; 2], not_ready: u64, now: u64) -> Thing {
         let before = self.things.iter().find(|it| it.what == what && it.mark == mark);
         let has_asked = |it: &Thing| it.lacks_receive || it.not_ready != not_ready;
         Thing {
@@ -228,12 +242,23 @@ impl Looked {
             last: now,
             not_ready,
             lacks_receive: before.is_some_and(has_asked),
+            qp,
             sentence: String::new(),
         }
     }
 }
 
 impl Thing {
+    fn told<'a>(&'a self, process: &'a Process) -> Told<'a> {
+        let Self { what, since, last, qp, sentence, .. } = self;
+        let reason = match what {
+            What::Requests(_) => "not_ended",
+            What::Silent(_) => "no_completion",
+            What::Completions(_) => "not_polled",
+        };
+        Told { process, reason, qp: qp.bits(), since: *since, last: *last, sentence }
+    }
+
     /// For how long it has been seen.
     fn time(&self) -> String {
         format!("{} s", (self.last - self.since + LONG / 2) / LONG)
@@ -373,8 +398,8 @@ fn completions(standing: Standing, role: &str, polled: Option<&str>, thing: &Thi
     text
 }
 
-/// What a completion queue is for, in words.
-fn role(number: Number, pairs: &[Pair<'_>]) -> Option<String> {
+/// The first queue pair that completes to a completion queue, and what the queue is for, in words.
+fn role(number: Number, pairs: &[Pair<'_>]) -> Option<(QpNumber, String)> {
     let number = Number::bits(Some(number));
     let of = |pair: &Pair<'_>| match pair.summary.completes_to() {
         [sends, receives] if sends == number && receives == number => Some("completion queue"),
@@ -386,7 +411,7 @@ fn role(number: Number, pairs: &[Pair<'_>]) -> Option<String> {
     let (name, first) = all.next()?;
     let more = all.count();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Some(format!("{name} of QP {:#x}{more}", first.bits()))
+    Some((first, format!("{name} of QP {:#x}{more}", first.bits())))
 }
 
 fn times(count: u64) -> String {

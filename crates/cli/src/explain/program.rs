@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use transom_device::protection::Announcer;
 use transom_system::environment::EXPLAIN;
-use transom_system::registry::{Process, Record, Registry, Watcher};
+use transom_system::registry::{Record, Registry, Watcher};
 
 use super::asked::{Asked, Refused};
 use super::groups::{self, Order};
@@ -19,7 +19,7 @@ use crate::devices::registry;
 use crate::failure::{Failure, Result};
 use crate::layout::{self, Page};
 use crate::sentence::counted;
-use crate::waits::Waits;
+use crate::waits::{Told, Waits};
 
 /// How many are told, of equal ones one.
 const MOST: usize = 20;
@@ -116,7 +116,7 @@ impl OfProgram {
     fn print_if(
         &self,
         ended: impl Display,
-        is_wanted: impl Fn(&[Refused], &[(&Process, &str)]) -> bool,
+        is_wanted: impl Fn(&[Refused], &[Told<'_>]) -> bool,
     ) -> Result {
         let all = Asked { since: self.begun, ..Asked::default() };
         let asked = Asked { only: Some(self.processes.clone()), ..all.clone() };
@@ -138,7 +138,7 @@ fn write(
     out: &mut Page<impl Write>,
     ended: impl Display,
     has_no_device: bool,
-    (refusals, waits): (&[Refused], &[(&Process, &str)]),
+    (refusals, waits): (&[Refused], &[Told<'_>]),
     others: usize,
 ) -> Result {
     match (refusals, waits, has_no_device) {
@@ -160,7 +160,7 @@ fn write(
     if !waits.is_empty() {
         out.text("This still waited at the end:")?;
     }
-    for (process, sentence) in waits.iter().take(MOST) {
+    for Told { process, sentence, .. } in waits.iter().take(MOST) {
         out.item("  ", format_args!("{}: {sentence}", who(process)))?;
     }
     if waits.len() > MOST {

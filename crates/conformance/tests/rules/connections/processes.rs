@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use transom_conformance::connections::*;
 use transom_conformance::harness::until;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
+use transom_conformance::programs::command;
 use transom_system::registry::Registry;
 use transom_system::registry::connections::Connections;
 
@@ -212,6 +215,36 @@ on_both_ways! {
         assert_eq!(seen(), None);
         passive.0.resume();
         active.finish();
+        passive.finish();
+    }
+
+    /// So are programs that ask.
+    ///
+    /// Rules: EX-07
+    fn a_request_that_is_not_answered_is_a_line_of_explain(environment) {
+        let [transom, ..] = command();
+        let [mut active, mut passive] = Puppet::two(environment);
+        let port = passive.ask(&[order::LISTEN, 0]);
+        passive.0.stop();
+        active.order(&[order::CONNECT, port]);
+        let pid = active.0.pid().to_string();
+        let line = until("it to be told", || {
+            let mut explain = Command::new(transom);
+            let told = explain.args(["explain", "--json", "--pid", &pid]).output().expect("it ran");
+            let told = String::from_utf8(told.stdout).expect("text");
+            let mut lines =
+                told.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+            lines.find(|line| line["reason"] == "unanswered")
+        });
+        assert_eq!((&line["role"], line["pid"].to_string()), (&"waiter".into(), pid), "{line}");
+        let sentence = line["sentence"].as_str().expect("a sentence");
+        assert!(sentence.contains(&format!(":{port} is not answered for ")), "{line}");
+        let [since, seen] = ["since_ns", "time_ns"].map(|key| {
+            line[key].as_str().and_then(|time| time.parse::<u64>().ok()).expect("a time")
+        });
+        assert!((0..60_000_000_000).contains(&(seen - since)), "{line}");
+        active.0.kill();
+        passive.0.resume();
         passive.finish();
     }
 

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use serde_json::Value;
 use transom_conformance::c_programs::compile;
 use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Running, command};
@@ -57,6 +58,13 @@ fn explained(pid: &str) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What it says of that for programs.
+fn lines(pid: &str) -> Vec<Value> {
+    let told = Command::new(&command()[0]).args(["explain", "--json", "--pid", pid]).output();
+    let told = String::from_utf8(told.expect("the command was built").stdout).expect("UTF-8");
+    told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
 /// Ends a program by a signal. Returns what was said then, on one line.
 fn end(mut running: Running, signal: i32) -> String {
     running.signal(signal);
@@ -76,6 +84,27 @@ fn a_process_that_waits_for_ever_is_told_why_while_it_waits() {
         let said = explained(&pid);
         assert!(has_all(&said, parts), "{why}: {said}");
         assert!(said.contains(&format!("waits, PID {pid}: ")), "{said}");
+
+        let reason = match why {
+            "unsignaled" => "no_completion",
+            "other-queue" | "no-channel" => "not_polled",
+            _ => "not_ended",
+        };
+        let lines = lines(&pid);
+        let [line] = lines.iter().filter(|it| it["reason"] == reason).collect::<Vec<_>>()[..]
+        else {
+            panic!("{why}: {lines:?}")
+        };
+        let sentence = line["sentence"].as_str().expect("a sentence");
+        assert!(has_all(sentence, parts), "{line}");
+        assert_eq!((&line["role"], line["pid"].to_string()), (&"waiter".into(), pid));
+        assert_eq!(line["device_state"], "open", "{line}");
+        let qp = line["qp"].as_u64().expect("a queue pair");
+        assert!(sentence.contains(&format!("QP {qp:#x}")), "{line}");
+        let [since, seen] = ["since_ns", "time_ns"].map(|key| {
+            line[key].as_str().and_then(|time| time.parse::<u64>().ok()).expect("a time")
+        });
+        assert!((900_000_000..60_000_000_000).contains(&(seen - since)), "{line}");
         end(running, libc::SIGTERM);
     }
 }
@@ -86,6 +115,7 @@ fn of_a_process_whose_requests_move_nothing_is_told() {
     let (running, pid) = start(&["run"], "moves");
     let said = explained(&pid);
     assert!(!said.contains("waits, PID") && said.contains("No refusals of process"), "{said}");
+    assert_eq!(lines(&pid), [Value::Null; 0]);
     end(running, libc::SIGTERM);
 }
 

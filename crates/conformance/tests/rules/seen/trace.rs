@@ -497,6 +497,29 @@ fn writes(channel: &mut Channel) {
     }
 }
 
+/// `transom explain` says to programs that a revocation of this process waits for a peer.
+fn is_explained(peer: u32) {
+    let pid = std::process::id().to_string();
+    let mut explain = Command::new(&command()[0]);
+    let told = explain.args(["explain", "--json", "--pid", &pid]).output().expect("it was built");
+    let told = String::from_utf8(told.stdout).expect("text");
+    let lines = told.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let lines: Vec<_> = lines.filter(|it| it["reason"] == "revocation").collect();
+    let [line] = &lines[..] else { panic!("{told}") };
+    assert_eq!((&line["role"], &line["waits_for"]), (&"waiter".into(), &peer.into()), "{line}");
+    let sentence = line["sentence"].as_str().expect("a sentence");
+    assert!(sentence.contains(&format!("kill -CONT {peer}")), "{line}");
+}
+
+/// A stopped process, which goes on behind this: a test that fails meanwhile ends.
+struct Stopped<'a>(&'a Child);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.resume();
+    }
+}
+
 /// A revocation, and a peer that is stopped in the middle of a WRITE, or elsewhere: then nothing waits.
 fn stopped_in_a_copy() {
     let end = open();
@@ -520,6 +543,7 @@ fn stopped_in_a_copy() {
         let (region, pid) = (Across::new(mr), child.pid());
         let times = std::thread::scope(|scope| {
             let is_over = &is_over;
+            let stopped = Stopped(&child);
             let before = clock();
             let revoking = scope.spawn(move || {
                 let _over = Over(is_over);
@@ -538,9 +562,10 @@ fn stopped_in_a_copy() {
                     fs::read_to_string(&lines).is_ok_and(|it| it.contains(&of_other)).then_some(())
                 });
                 assert!(!is_over.load(Relaxed));
+                is_explained(pid);
             }
             let resumed = clock();
-            child.resume();
+            drop(stopped);
             revoking.join().expect("it is revoked");
             waited.then_some((before..resumed, resumed))
         });
@@ -560,7 +585,7 @@ fn stopped_in_a_copy() {
     assert!(regions.iter().any(|it| it.end.is_some_and(|end| end >= resumed)), "{regions:#?}");
 }
 
-/// Rules: SEE-44
+/// Rules: EX-07, SEE-44
 #[test]
 fn a_revocation_that_waits_for_a_stopped_peer_is_on_the_timeline() {
     let path = path_of!("a_revocation_that_waits_for_a_stopped_peer_is_on_the_timeline");
