@@ -64,7 +64,7 @@ pub use process::Process;
 pub use record::{Meant, RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord, rejections};
-pub use watcher::Watcher;
+pub use watcher::{Announced, Watcher};
 pub use work::{Fate, Found, Work, WorkRecord, status_name};
 
 /// The number of this process's network namespace, by which its registry and its devices are told from others.

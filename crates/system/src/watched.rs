@@ -45,11 +45,6 @@ impl Watched {
         Some(watched)
     }
 
-    /// Whether anybody has asked a process to turn on a tool. `None` if it cannot be reached.
-    pub fn is_asked(process: &Process, tool: Tool) -> Option<bool> {
-        Segment::of(process).map(|segment| segment.header().wanted.is_asked_for(tool))
-    }
-
     fn ask(&self) {
         self.tools.iter().for_each(|tool| self.segment.header().wanted.ask(*tool));
     }

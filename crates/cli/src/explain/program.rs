@@ -64,7 +64,11 @@ impl OfProgram {
         let begun = Instant::now();
         let mut next = begun + TICK;
         // A command of this kind around this one tells of them too.
-        let comes = || watcher.next().inspect(|process| _ = watcher.pass_on(*process));
+        let comes = || {
+            let process = watcher.next()?.process;
+            watcher.pass_on(process);
+            Some(process)
+        };
         let mut look = || {
             processes.extend(iter::from_fn(comes));
             let now = Instant::now();

@@ -28,7 +28,7 @@ use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 use transom_device::protection::Announcer;
 use transom_host::connections::LastWords;
 use transom_system::environment::WATCHER;
-use transom_system::registry::{Life, Registry, Watcher};
+use transom_system::registry::{Announced, Life, Registry, Watcher};
 
 /// Its name in the list of processes.
 const NAME: &str = "transom: speaks for";
@@ -145,7 +145,7 @@ impl<'a> Vigil<'a> {
     fn look_after_processes(&mut self) -> Option<Duration> {
         let Watching { registry, watcher, .. } = self.of;
         let mut ended = Vec::new();
-        while let Some(process) = watcher.next() {
+        while let Some(Announced { process, .. }) = watcher.next() {
             match registry.watch(process) {
                 Ok(Some(life)) => self.members.push(life),
                 Ok(None) => ended.push(process),

@@ -2,14 +2,14 @@
 
 use transom_device::protection::Announcer;
 use transom_system::Watched;
-use transom_system::registry::{Process, Registry, Watcher};
+use transom_system::registry::{Announced, Process, Registry, Watcher};
 use transom_system::tools::Tool;
 
 /// How often to look for new processes, in nanoseconds.
 const LOOKS: u64 = 50_000_000;
 
-/// How long a trace around this one may take to ask a process for its events, in nanoseconds. A process waits for a second
-/// until anybody asks.
+/// How long a trace around this one may take to ask a process for its events, in nanoseconds. The process waits for a second
+/// until anybody has asked.
 const PATIENCE: u64 = 500_000_000;
 
 /// The processes that are to be traced.
@@ -35,10 +35,19 @@ pub(super) struct Finder {
     whom: Whom,
     found: Vec<Announcer>,
     looked: u64,
-    /// Those that a trace around this one has to ask first, until when. A process goes on as soon as anybody has asked for
-    /// its events, and may end before another one asks.
-    waiting: Vec<(Announcer, u64)>,
+    /// Those that a trace around this one has to ask first, and answers that it has. A process goes on as soon as anybody
+    /// has asked for its events, and may end before another one asks.
+    waiting: Vec<Waiting>,
     unheard: usize,
+}
+
+/// A process that has announced itself, and is not asked yet.
+struct Waiting {
+    process: Announcer,
+    /// Until when it waits for the trace around this one.
+    until: u64,
+    /// The trace within this one that waits for an answer.
+    from: Option<u64>,
 }
 
 impl Finder {
@@ -56,9 +65,15 @@ impl Finder {
     pub(super) fn next(&mut self, now: u64, is_last: bool) -> Vec<Watched> {
         match &self.whom {
             Whom::Program(watcher) => {
-                while let Some(process) = watcher.next() {
-                    let until = if watcher.pass_on(process) { now + PATIENCE } else { now };
-                    self.waiting.push((process, until));
+                while let Some(Announced { process, from }) = watcher.next() {
+                    let is_it = |it: &&mut Waiting| it.process == process;
+                    if let Some(waiting) = self.waiting.iter_mut().find(is_it) {
+                        // The answer of the trace around this one.
+                        waiting.until = now;
+                    } else if !self.found.contains(&process) {
+                        let until = if watcher.pass_on(process) { now + PATIENCE } else { now };
+                        self.waiting.push(Waiting { process, until, from });
+                    }
                 }
                 self.announced(if is_last { u64::MAX } else { now })
             }
@@ -74,19 +89,17 @@ impl Finder {
     fn announced(&mut self, now: u64) -> Vec<Watched> {
         let mut watched = Vec::new();
         let registry = self.registry;
-        self.waiting.retain(|&(announcer, until)| {
-            let process = registry.process(announcer.slot).filter(|it| it.announcer == announcer);
-            let waits =
-                |it: &Process| now < until && Watched::is_asked(it, Tool::Events) == Some(false);
-            if process.as_ref().is_some_and(waits) {
-                return true;
-            }
-            match process.and_then(|it| Watched::new(registry, &it, &[Tool::Events])) {
+        for Waiting { process, from, .. } in self.waiting.extract_if(.., |it| it.until <= now) {
+            let found = registry.process(process.slot).filter(|it| it.announcer == process);
+            match found.and_then(|it| Watched::new(registry, &it, &[Tool::Events])) {
                 Some(come) => watched.push(come),
                 None => self.unheard += 1,
             }
-            false
-        });
+            self.found.push(process);
+            if let Some(from) = from {
+                registry.tell_watcher(from, process);
+            }
+        }
         watched
     }
 
@@ -126,5 +139,35 @@ mod tests {
         let mut finder = Finder::new(registry, Whom::Program(watcher));
         assert!(finder.next(1, false).is_empty());
         assert_eq!(finder.unheard(), 1);
+    }
+
+    /// A trace within another one asks a process when the outer one has answered that it has, or has no time left.
+    #[test]
+    fn the_trace_around_another_one_is_first() {
+        let registry = Registry::open().expect("a registry");
+        let number = u64::from(std::process::id()) << 32 | 0xf2;
+        let outer = registry.make_watcher(number).expect("one");
+        let inner = registry.make_watcher_within(number + 1, Some(number)).expect("one");
+        let [mut outer, mut inner] =
+            [outer, inner].map(|watcher| Finder::new(registry, Whom::Program(watcher)));
+        let mut look = |inner_at, outer_looks| {
+            inner.next(inner_at, false);
+            if outer_looks {
+                outer.next(1, false);
+            }
+            inner.next(inner_at, false);
+            [inner.unheard(), outer.unheard()]
+        };
+        // Nobody has such a stay, so who looks for it finds that it is gone.
+        let mut stays = (0x7f_fff0..).map(|generation| Announcer { slot: 251, generation });
+        let mut announce = || registry.tell_watcher(number + 1, stays.next().expect("without end"));
+        assert!(announce());
+        assert_eq!(look(1, false), [0, 0]);
+        assert_eq!(look(1, true), [1, 1]);
+        assert!(announce());
+        assert_eq!(look(2, false), [1, 1]);
+        assert_eq!(look(3 + PATIENCE, false), [2, 1]);
+        // A late answer changes nothing.
+        assert_eq!(look(4 + PATIENCE, true), [2, 2]);
     }
 }

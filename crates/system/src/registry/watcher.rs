@@ -18,15 +18,25 @@ const PREFIX: &str = "watcher-";
 /// How long a watcher may take from making its pipe to opening it.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// A process's announcement: its slot and the generation of its stay.
-const BYTES: usize = 8;
+/// A process's announcement: its slot, the generation of its stay, and the watcher that wants an answer, or zero.
+const BYTES: usize = 16;
 
 /// A watcher: the pipe at which processes announce themselves. Dropping this value removes its name.
 pub struct Watcher {
     pipe: OwnedFd,
     path: PathBuf,
+    number: u64,
     /// That of a run around it, by its number, which may be told of a process too.
     around: Option<(&'static Registry, u64)>,
+}
+
+/// A process that has announced itself, or has been passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// Its slot and stay.
+    pub process: Announcer,
+    /// The watcher that has passed it on. It waits for an [answer](Registry::tell_watcher).
+    pub from: Option<u64>,
 }
 
 impl Registry {
@@ -35,7 +45,7 @@ impl Registry {
         // What cannot be removed now, the next one removes.
         let _ = self.remove_killed_watchers();
         let path = self.watcher_path(number);
-        Ok(Watcher { pipe: presence::make_pipe(&path)?, path, around: None })
+        Ok(Watcher { pipe: presence::make_pipe(&path)?, path, number, around: None })
     }
 
     /// The same for a run that may be within another one, whose watcher has the number `around`. Processes announce
@@ -52,13 +62,18 @@ impl Registry {
 
     /// Announces a process to the watcher of this number, if there is one in this registry. Whether there is.
     pub fn tell_watcher(&self, number: u64, process: Announcer) -> bool {
+        self.tell_from(number, process, 0)
+    }
+
+    fn tell_from(&self, number: u64, process: Announcer, from: u64) -> bool {
         let path = self.watcher_path(number);
         // This fails if nobody reads. It is opened for reading as well, as in `Registry::wake_of`.
         let Ok(_reader) = presence::open_pipe(&path, OFlags::WRONLY) else { return false };
         let Ok(pipe) = presence::open_pipe(&path, OFlags::RDWR) else { return false };
         let mut bytes = [0; BYTES];
         bytes[0] = process.slot;
-        bytes[4..].copy_from_slice(&process.generation.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&process.generation.to_ne_bytes());
+        bytes[8..].copy_from_slice(&from.to_ne_bytes());
         // Without it nobody speaks for the process, as if there were no watcher.
         rustix::io::write(&pipe, &bytes).is_ok()
     }
@@ -95,18 +110,22 @@ impl Watcher {
     }
 
     /// The next process that has.
-    pub fn next(&self) -> Option<Announcer> {
+    pub fn next(&self) -> Option<Announced> {
         let mut bytes = [0; BYTES];
         // Written in one piece, and so read.
         let read = rustix::io::read(&self.pipe, &mut bytes).ok()?;
-        let (slot, generation) = (bytes[0], *bytes.last_chunk()?);
+        let [slot, _, _, _, generation @ .., _, _, _, _, _, _, _, _] = bytes;
         let process = Announcer { slot, generation: u32::from_ne_bytes(generation) };
-        Some(process).filter(|_| read == BYTES)
+        let from = u64::from_ne_bytes(*bytes.last_chunk()?);
+        let announced = Announced { process, from: Some(from).filter(|from| *from != 0) };
+        Some(announced).filter(|_| read == BYTES)
     }
 
-    /// Announces a process to the watcher of the run around this one. Whether there is one.
+    /// Announces a process to the watcher of the run around this one, and asks for an answer. Whether there is one.
     pub fn pass_on(&self, process: Announcer) -> bool {
-        self.around.is_some_and(|(registry, around)| registry.tell_watcher(around, process))
+        let tell =
+            |(registry, around): (&Registry, u64)| registry.tell_from(around, process, self.number);
+        self.around.is_some_and(tell)
     }
 }
 
@@ -134,8 +153,9 @@ mod tests {
         for process in known {
             assert!(registry.tell_watcher(number, process));
         }
-        assert_eq!(watchers.each_ref().map(|it| it.next()), [Some(known[0]), None]);
-        assert_eq!(watchers[0].next(), Some(known[1]));
+        let announced = known.map(|process| Some(Announced { process, from: None }));
+        assert_eq!(watchers.each_ref().map(|it| it.next()), [announced[0], None]);
+        assert_eq!(watchers[0].next(), announced[1]);
         assert_eq!(watchers[0].next(), None);
         drop(watchers);
         registry.tell_watcher(number, known[0]);
@@ -150,9 +170,10 @@ mod tests {
         let inner = registry.make_watcher_within(number + 1, Some(number)).expect("one");
         let process = Announcer { slot: 3, generation: 7 };
         assert!(registry.tell_watcher(number + 1, process));
-        assert_eq!([inner.next(), inner.next()], [Some(process), None]);
+        assert_eq!([inner.next(), inner.next()], [Some(Announced { process, from: None }), None]);
         assert!(inner.pass_on(process) && !outer.pass_on(process));
-        assert_eq!([outer.next(), outer.next()], [Some(process), None]);
+        let from = Some(number + 1);
+        assert_eq!([outer.next(), outer.next()], [Some(Announced { process, from }), None]);
     }
 
     /// Rule CM-50
