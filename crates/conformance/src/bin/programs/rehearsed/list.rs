@@ -123,6 +123,9 @@ const ENDS_EARLY: &str = "its sender ends without waiting for what it has sent";
 /// What mckey's `run` does with the error of a post.
 const FORGETS_A_REFUSAL: &str = "puts the result of leaving the group in place of a refused post's, and its other end waits for ever";
 
+/// What its `poll_cqs` does not look at.
+const IGNORES_STATUS: &str = "looks at no status of a completion, and its other end waits for ever";
+
 /// What redis-benchmark does when a connection is lost, or comes to nothing.
 const TRIES_FOR_EVER: &str = "takes each error of a write for EAGAIN, and tries again for ever";
 
@@ -274,6 +277,7 @@ pub(super) const PROGRAMS: &[Rehearsed] = &[
             known(Provocation::StuckWork, ENDS_EARLY, ANY_LATE),
             known(Provocation::TornSources, ENDS_EARLY, ANY_LATE),
             known(Provocation::RefusedPosts, FORGETS_A_REFUSAL, ANY),
+            known(Provocation::FailedRequests, IGNORES_STATUS, ANY),
             known(
                 Provocation::RemovedDevices,
                 "waits for ever for a message when the device goes",
@@ -330,6 +334,10 @@ pub(super) const PROGRAMS: &[Rehearsed] = &[
         known: &[&[
             known(Provocation::RefusedObjects, TRIES_FOR_EVER, ANY),
             known(Provocation::RefusedPosts, TRIES_FOR_EVER, ANY),
+            Known {
+                with: Some(Provocation::LateAddresses),
+                ..known(Provocation::RefusedReceives, TRIES_FOR_EVER, ANY)
+            },
             known(Provocation::RefusedConnections, TRIES_FOR_EVER, "all: any step may fail"),
             known(Provocation::FailedRequests, TRIES_FOR_EVER, ANY),
             known(Provocation::RemovedDevices, TRIES_FOR_EVER, "all that can be taken away"),
