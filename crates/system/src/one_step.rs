@@ -13,8 +13,8 @@
 //!   that the other is stopped. When that one goes on, it writes nothing, sees that, and begins again.
 //!
 //! If it waits for the kernel or for a processor, others wait for it. And the write of the device's own process is not
-//! revocable, because it is one store for whoever looks (rule AT-18), and the kernel has no revocable one. If that process
-//! is stopped in the microsecond in which it has the turn, others wait until it goes on.
+//! revocable, because it is one store for whoever looks (rule AT-18), and the kernel has no revocable one. If that
+//! process is stopped in the microsecond in which it has the turn, others wait until it goes on.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};

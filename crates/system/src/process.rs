@@ -127,7 +127,8 @@ impl ThisProcess {
         &self.maps
     }
 
-    /// The WRITEs whose data a rehearsal holds back, unless they are those of the process that this one was forked from.
+    /// The WRITEs whose data a rehearsal holds back, unless they are those of the process that this one was forked
+    /// from.
     pub fn held_back(&self) -> Option<HeldBackHere<'_>> {
         let here = HeldBackHere { all: &self.held_back, copier: &self.copier };
         (!self.is_inherited()).then_some(here)
@@ -206,8 +207,8 @@ impl ThisProcess {
     }
 
     /// Makes the kernel change eight bytes of private memory in one step among all atomics of its device (rule AT-09):
-    /// of this process, in one store for whoever looks, or of a peer by its segment and PID. The old value is also stored at the address `landing` of
-    /// this process, if there is one.
+    /// of this process, in one store for whoever looks, or of a peer by its segment and PID. The old value is also
+    /// stored at the address `landing` of this process, if there is one.
     ///
     /// # Errors
     ///

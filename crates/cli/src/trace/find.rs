@@ -8,8 +8,8 @@ use transom_system::tools::Tool;
 /// How often to look for new processes, in nanoseconds.
 const LOOKS: u64 = 50_000_000;
 
-/// How long a trace around this one may take to ask a process for its events, in nanoseconds. The process waits for a second
-/// until anybody has asked.
+/// How long a trace around this one may take to ask a process for its events, in nanoseconds. The process waits for a
+/// second until anybody has asked.
 const PATIENCE: u64 = 500_000_000;
 
 /// The processes that are to be traced.
@@ -35,8 +35,8 @@ pub(super) struct Finder {
     whom: Whom,
     found: Vec<Announcer>,
     looked: u64,
-    /// Those that a trace around this one has to ask first, and answers that it has. A process goes on as soon as anybody
-    /// has asked for its events, and may end before another one asks.
+    /// Those that a trace around this one has to ask first, and answers that it has. A process goes on as soon as
+    /// anybody has asked for its events, and may end before another one asks.
     waiting: Vec<Waiting>,
     unheard: usize,
 }
@@ -61,7 +61,8 @@ impl Finder {
         self.unheard
     }
 
-    /// Those that have come since the last time. They record their events from now on. The last time, nobody is waited for.
+    /// Those that have come since the last time. They record their events from now on. The last time, nobody is waited
+    /// for.
     pub(super) fn next(&mut self, now: u64, is_last: bool) -> Vec<Watched> {
         match &self.whom {
             Whom::Program(watcher) => {

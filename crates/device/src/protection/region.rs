@@ -64,8 +64,8 @@ impl Region {
         entry.publish(Meta { byte: key.byte(), state: State::Valid, kind, access });
     }
 
-    /// Begins to change the region of `slot` to this one. When it returns, no access is under way that this one does not
-    /// allow, and no bind begins until [`Region::reopen`]. Refused while a window is bound (rule RR-12).
+    /// Begins to change the region of `slot` to this one. When it returns, no access is under way that this one does
+    /// not allow, and no bind begins until [`Region::reopen`]. Refused while a window is bound (rule RR-12).
     ///
     /// What both allow goes on all the time, if addresses, place and domain stay. Otherwise nobody is let in until the
     /// region is open again: those fields cannot be changed at once, and with some old and some new, an access would go
@@ -123,8 +123,8 @@ impl Region {
         Ok(())
     }
 
-    /// Shuts out binds, then accesses, and waits for those under way: when it returns, none is. Refused while a window is
-    /// bound.
+    /// Shuts out binds, then accesses, and waits for those under way: when it returns, none is. Refused while a window
+    /// is bound.
     pub fn close(table: &KeyTable<'_>, slot: u32, waiter: &dyn Waiter) -> Result<(), InUse> {
         let entry = table.entry(slot);
         Self::shut_out_binds(entry)?;

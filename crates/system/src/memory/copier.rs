@@ -311,8 +311,8 @@ pub fn may_copy_with(pid: u32, probe: u64) -> bool {
 pub(crate) enum Whose {
     /// This process's own.
     This,
-    /// That of another process, by its PID. If its first thread has ended, the kernel finds no memory by that. Then that
-    /// process copies by itself.
+    /// That of another process, by its PID. If its first thread has ended, the kernel finds no memory by that. Then
+    /// that process copies by itself.
     Peer(u32),
 }
 
@@ -373,8 +373,8 @@ pub(crate) fn read_word(whose: Whose, address: u64, landing: Option<u64>) -> Opt
     (done >= 8).then_some((word, done == 16))
 }
 
-/// Writes a word of another process, unless the write has been revoked. `None` if the word cannot be written. Who looks at
-/// it by instructions may see a half of each word (see `one_store`).
+/// Writes a word of another process, unless the write has been revoked. `None` if the word cannot be written. Who looks
+/// at it by instructions may see a half of each word (see `one_store`).
 pub(crate) fn write_word(pid: u32, address: u64, write: &Write) -> Option<Written> {
     let far = libc::iovec { iov_base: address as *mut _, iov_len: 8 };
     // SAFETY: as in `transfer`; the vector names the value beside it, or nothing.

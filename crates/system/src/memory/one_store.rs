@@ -4,9 +4,10 @@
 //! processor has to mark a page as used on its way: after the kernel or a hypervisor has looked which pages are in use.
 //! So somebody who looks meanwhile sees a half of the old word and a half of the new one.
 //!
-//! The kernel stores a whole word where it answers `PR_GET_TID_ADDRESS`: the address that it clears when the thread ends,
-//! which may be any number. So for the time of one call it is the new word. If the process is killed just then, the kernel
-//! takes that for an address, and clears four bytes there unless nothing is mapped. They are the dying process's own.
+//! The kernel stores a whole word where it answers `PR_GET_TID_ADDRESS`: the address that it clears when the thread
+//! ends, which may be any number. So for the time of one call it is the new word. If the process is killed just then,
+//! the kernel takes that for an address, and clears four bytes there unless nothing is mapped: of memory that the dying
+//! process may share with others. Small numbers are no addresses.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::*, fence};
@@ -54,15 +55,15 @@ impl Drop for Back {
 
 /// Has the kernel store the thread's address at another one.
 fn tell_tid_address(to: u64) -> Result<(), Errno> {
-    // SAFETY: the kernel checks where it stores, and answers EFAULT. It is this function's caller's own, or program memory
-    // that a grant names. By number, because sanitizers would take a call by name for the program's own.
+    // SAFETY: the kernel checks where it stores, and answers EFAULT. It is this function's caller's own, or program
+    // memory that a grant names. By number, because sanitizers would take a call by name for the program's own.
     done(unsafe { libc::syscall(libc::SYS_prctl, libc::PR_GET_TID_ADDRESS, to, 0, 0, 0) })
 }
 
 /// Sets the address that the kernel clears when this thread ends.
 fn set_tid_address(address: u64) -> Result<(), Errno> {
-    // SAFETY: the kernel only keeps the number, and `Back` puts the old one in place before this thread can end by itself.
-    // It answers the number of the thread.
+    // SAFETY: the kernel only keeps the number, and `Back` puts the old one in place before this thread can end by
+    // itself. It answers the number of the thread.
     match unsafe { libc::syscall(libc::SYS_set_tid_address, address) } {
         0 => Err(Errno::NOSYS),
         answer => done(answer),
