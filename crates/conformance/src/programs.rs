@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
@@ -210,6 +210,7 @@ impl Running {
             command.env_remove("CI");
         }
         command.process_group(group());
+        let_signals_end_programs();
         let process = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
         Self { what, process }
     }
@@ -369,6 +370,23 @@ fn group() -> i32 {
         leader.spawn().expect("there is a shell")
     });
     i32::try_from(leader.id()).expect("a PID")
+}
+
+/// Has programs end by Ctrl-C, as from a terminal. A shell has what it starts in the background ignore it, and a test
+/// that runs so would wait for its program in vain.
+fn let_signals_end_programs() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for signal in [libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: the default action needs nothing. If somebody handles the signal here, that stays.
+            unsafe {
+                let handled = libc::signal(signal, libc::SIG_DFL);
+                if handled != libc::SIG_IGN {
+                    libc::signal(signal, handled);
+                }
+            }
+        }
+    });
 }
 
 /// Whether a process has unread output, or has closed its output.
