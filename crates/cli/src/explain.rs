@@ -49,10 +49,10 @@ Examples:
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
 const FIELDS: &str = "\
-With --json, each line is an object for one refusal, or for something that waits. Numbers are integers; what may have 64 bits is a text
-of decimal digits: time_ns, since_ns, address, length, outside_by, room, base, age_ns, wr_id, value, limit. A field
-without a value is null. A refusal that happened several times has several lines. A refused access has
-these fields:
+With --json, each line is an object for one refusal, or for something that waits. Numbers are integers;
+what may have 64 bits is a text of decimal digits: time_ns, since_ns, address, length, outside_by, room,
+base, age_ns, wr_id, value, limit. A field without a value is null. A refusal that happened several times
+has several lines. A refused access has these fields:
   time_ns      when, in nanoseconds since 1970
   pid          the process whose device refused it
   process      the name of its program

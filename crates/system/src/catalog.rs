@@ -1,6 +1,6 @@
 //! The objects of a process that its keys and queue pairs do not show, in its segment: contexts, protection domains,
-//! completion queues and shared receive queues. An object is written here when it is made, and taken out when it ends; nothing
-//! else touches it.
+//! completion queues and shared receive queues. An object is written here when it is made, and taken out when it ends;
+//! nothing else touches it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
