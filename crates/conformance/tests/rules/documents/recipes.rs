@@ -157,6 +157,49 @@ const GIT: &str = "\
 [ \"$*\" = 'rev-list --count HEAD' ] && echo 7
 ";
 
+/// Stands for OpenMPI's: it starts so many ranks, and crashes after one of them has failed.
+const MPIRUN: &str = "\
+#!/bin/sh
+[ \"$1 $2 $#\" = '-np 4 3' ] || exit 2
+for rank in 0 1 2 3; do
+    $3 &
+    ranks=\"$ranks $!\"
+done
+for rank in $ranks; do
+    wait $rank || failed=1
+done
+[ ! \"$failed\" ] || kill -SEGV $$
+";
+
+/// Programs that are no tests are right here, and some of their calls are made to fail.
+#[test]
+fn what_is_rehearsed_by_hand() {
+    in_a_network(path_of!("what_is_rehearsed_by_hand"), || {
+        ip("link set lo up");
+        let page = Document::read("docs/rehearse.md");
+        let rows = rows(&page, "| you have | command |").into_iter();
+        // A bar in a table has a backslash before it.
+        let lines = rows.map(|row| code(row).replace("\\|", "|"));
+        let lines: Vec<_> = lines.filter(|line| !line.ends_with(" -- make check")).collect();
+        assert!(lines.len() >= 3, "{lines:?}");
+        let scratch = Scratch::new("rehearsed-by-hand");
+        let project = Project::new(&scratch, "rehearse");
+        let mpirun = scratch.path().join("bin/mpirun");
+        fs::write(&mpirun, MPIRUN).expect("our own folder");
+        fs::set_permissions(&mpirun, Permissions::from_mode(0o755)).expect("our own file");
+        fs::copy(scratch.path().join("program"), scratch.path().join("ranks")).expect("a script");
+        project.write("known.supp", "work-lost give_up\n");
+        for line in lines {
+            // Nobody waits for so many runs here.
+            project.succeeds(&line.replace("--runs 200", "--runs 20"));
+        }
+        // The shell of the recipe is needed.
+        let crashes = "transom rehearse --only refused-objects -- mpirun -np 4 ./ranks";
+        let (status, output) = project.runs(crashes, false, None);
+        assert_eq!(status, Some(FOUND), "{output}");
+    });
+}
+
 /// The jobs of CIs, and what is to be typed in others.
 #[test]
 fn what_is_checked_and_rehearsed_in_ci() {
