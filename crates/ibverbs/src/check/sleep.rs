@@ -334,6 +334,7 @@ impl Checker {
         loop {
             let now = Instant::now();
             for event in self.sleepers.let_go(|it| it.until <= now) {
+                self.attempt(|| _ = self.look_at_unseen(&event));
                 self.tell(|ledger| ledger.event_raised(event.address));
                 event.raise();
             }
@@ -400,7 +401,9 @@ impl Checker {
                 let since = same.map_or_else(Instant::now, |(_, since)| since);
                 if since.elapsed() >= LONG && !now.is_told {
                     now.is_told = true;
-                    self.tell_wait(&now, &wait, channel, &channels);
+                    if let Some(may_wake) = self.may_wake(thread, &wait, channel, &channels) {
+                        self.tell_wait(thread, &stuck, &wait, may_wake);
+                    }
                 }
                 now.wait = Some((wait, since));
             }
@@ -414,19 +417,42 @@ impl Checker {
         Some(stuck).filter(|_| channel.events.to_come() == 0)
     }
 
-    fn tell_wait(&self, it: &Waiting, wait: &Wait, channel: &Descriptor, channels: &[Descriptor]) {
-        if !wait.readable.contains(&channel.descriptor) {
-            return;
-        }
+    /// Whether something else than its channel may wake a thread. None if it does not wait for the channel.
+    fn may_wake(
+        &self,
+        thread: u32,
+        wait: &Wait,
+        channel: &Descriptor,
+        channels: &[Descriptor],
+    ) -> Option<bool> {
         // Another descriptor may wake it, except the descriptor of a channel that cannot wake it either.
         let is_vain = |descriptor: &i32| {
             let channel = channels.iter().find(|channel| channel.descriptor == *descriptor);
-            channel.is_some_and(|channel| self.misses(channel, it.thread).is_some())
+            channel.is_some_and(|channel| self.misses(channel, thread).is_some())
         };
-        let may_wake = wait.has_others || !wait.readable.iter().all(is_vain);
+        let waits_for_it = wait.readable.contains(&channel.descriptor);
+        waits_for_it.then(|| wait.has_others || !wait.readable.iter().all(is_vain))
+    }
+
+    fn tell_wait(&self, thread: u32, stuck: &Stuck, wait: &Wait, may_wake: bool) {
         let does = format!("sleeps in {}", wait.function);
         let how = how_it_sleeps(&does, may_wake);
-        self.tell(|ledger| ledger.sleeps(&it.stuck, how, &Call::by(it.thread)));
+        self.tell(|ledger| ledger.sleeps(stuck, how, &Call::by(thread)));
+    }
+
+    /// An event was held for as long as it may be, and nobody has asked for it. If a thread sleeps until it comes, and
+    /// for nothing else, it would sleep on for ever on an adapter that raises no such event.
+    fn look_at_unseen(&self, event: &Held) -> Option<()> {
+        let channels = self.sleepers.channels();
+        let channel = channels.iter().find(|it| it.address == event.channel)?;
+        let thread = self.tell(|ledger| ledger.keeper(channel.address))?;
+        let stuck = self.misses(channel, thread)?;
+        let wait = self.wait_of(thread)?;
+        let may_wake = self.may_wake(thread, &wait, channel, &channels)?;
+        if !may_wake {
+            self.tell_wait(thread, &stuck, &wait, may_wake);
+        }
+        Some(())
     }
 }
 

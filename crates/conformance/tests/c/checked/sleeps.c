@@ -141,6 +141,26 @@ static void looks_before(int takes_at_once)
 	end_with(&pair, channel);
 }
 
+/* Between the last poll and the arming a message comes. The wrong form then sleeps for an event of it. */
+static void armed_late(int wrong)
+{
+	struct ibv_comp_channel *channel;
+	struct pair pair = pair_with(&channel);
+	struct ibv_wc wc;
+
+	CHECK(ibv_poll_cq(pair.cq, 1, &wc) == 0);
+	if (!wrong)
+		arm(pair.cq);
+	message(&pair);
+	if (wrong)
+		arm(pair.cq); /* armed */
+	until_read_by_epoll(channel);
+	get_event(channel);
+	ibv_ack_cq_events(pair.cq, 1);
+	polled(pair.cq, 2);
+	end_with(&pair, channel);
+}
+
 struct handed {
 	struct pair *pair;
 	sem_t may_begin;
@@ -194,6 +214,7 @@ int main(int count, char **arguments)
 		{"sleeps-beside", sleeps_beside},
 		{"sleeps-beside-a-pipe", sleeps_beside_a_pipe},
 		{"looks-before", looks_before},
+		{"armed-late", armed_late},
 		{"dispatches", dispatches},
 	};
 

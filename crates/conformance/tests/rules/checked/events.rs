@@ -42,6 +42,16 @@ fn a_thread_sleeps_in_select_or_epoll() {
     }
 }
 
+/// The event that Transom has for the message is held until it is seen that the thread sleeps.
+///
+/// Rules: CHK-50, CQ-10
+#[test]
+fn a_thread_sleeps_in_epoll_for_what_came_before_it_armed() {
+    let found = SLEEPS.shows_all("armed-late", Kind::SleepsOnCompletions, "armed");
+    assert!(found[0].says.starts_with("A thread sleeps in epoll_wait while"), "{found:#?}");
+    assert!(found[0].says.contains("came before it was armed"), "{found:#?}");
+}
+
 /// Rule: CHK-51
 #[test]
 fn a_thread_sleeps_until_its_time_out() {
