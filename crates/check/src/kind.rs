@@ -115,7 +115,7 @@ kinds! {
     /// A function gets a destroyed object.
     UsedAfterDestroy "used-after-destroy" "CHK-05" Finding
         "an object is used after it was destroyed"
-        "Destroy an object once, after its last use: poll, and then ibv_destroy_cq. If another thread uses it, stop that \
+        "Destroy an object once, after its last use, and keep no pointer to it. If another thread uses it, stop that \
          thread before."
         "ibv_destroy_cq(3), ibv_destroy_qp(3), ibv_dereg_mr(3)";
     /// The program uses the content of an rdma_cm event after it acknowledged the event.

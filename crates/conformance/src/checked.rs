@@ -74,6 +74,14 @@ impl Checked {
         leave_rights_out(self.run_for_all(arguments))
     }
 
+    /// Whether the program makes one of its mistakes several times at one place.
+    pub fn repeats(&self, arguments: &[&str]) -> bool {
+        let directory = self.scratch.path().join("repeats").join(arguments.join("-"));
+        fs::create_dir_all(&directory).expect("the scratch folder is ours");
+        self.run_in(&directory, self.command(arguments), arguments);
+        records_in(&directory).iter().any(|it| matches!(it, Record::Again { .. }))
+    }
+
     /// The same with all findings.
     fn run_for_all(&self, arguments: &[&str]) -> Vec<Finding> {
         self.run_by(self.command(arguments), arguments)
@@ -234,15 +242,18 @@ fn names_creation(finding: &Finding) -> bool {
 
 /// The findings that checked processes have written into a directory.
 pub fn found_in(directory: &Path) -> Vec<Finding> {
-    let files = fs::read_dir(directory).expect("the directory is there").map(Result::unwrap);
-    let files = files.filter(|file| file.file_name() != UNWANTED);
-    let texts = files.map(|file| fs::read_to_string(file.path()).unwrap());
-    let records = texts.flat_map(|text| read(&text));
-    let found = records.filter_map(|record| match record {
+    let found = records_in(directory).into_iter().filter_map(|record| match record {
         Record::Finding(finding) => Some(finding),
         _ => None,
     });
     found.collect()
+}
+
+fn records_in(directory: &Path) -> Vec<Record> {
+    let files = fs::read_dir(directory).expect("the directory is there").map(Result::unwrap);
+    let files = files.filter(|file| file.file_name() != UNWANTED);
+    let texts = files.map(|file| fs::read_to_string(file.path()).unwrap());
+    texts.flat_map(|text| read(&text)).collect()
 }
 
 fn leave_rights_out(mut found: Vec<Finding>) -> Vec<Finding> {

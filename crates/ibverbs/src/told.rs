@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use std::ptr::null;
 use std::sync::Arc;
 
+use transom_check::ledger::Thing;
 use transom_host::device::Device;
 use transom_system::clock;
 use transom_system::failure::{any_has_failed, has_failed};
@@ -26,6 +27,8 @@ thread_local! {
     static HAS_GONE: Cell<bool> = const { Cell::new(false) };
     /// The running verb, or the last one.
     static VERB: Cell<&'static str> = const { Cell::new("") };
+    /// The object of its parent that the running verb of a forked child has found last.
+    static PARENTS: Cell<Option<(Thing, usize)>> = const { Cell::new(None) };
     /// The rule by which a rehearsal has refused the running verb. Empty if it has not.
     static REHEARSED: Cell<&'static str> = const { Cell::new("") };
     /// The verb and the errno of the last record without a reason of its own, and its time.
@@ -49,6 +52,7 @@ pub(crate) fn begin(verb: &'static str) {
     VERB.set(verb);
     ABOUT.set(null());
     IS_TOLD.set(false);
+    PARENTS.set(None);
     REHEARSED.set("");
 }
 
@@ -61,6 +65,12 @@ pub(crate) fn rehearsed(rule: &'static str) {
 /// The running verb.
 pub(crate) fn verb() -> &'static str {
     VERB.get()
+}
+
+/// In a forked child, the running verb finds an object of the parent. Whether it has just found it before: verbs may
+/// look an object up several times.
+pub(crate) fn finds_again(parents: Option<(Thing, usize)>) -> bool {
+    PARENTS.replace(parents) == parents && parents.is_some()
 }
 
 /// Makes a call that does not find what belongs to a device that has failed. If it would have, the answer is `EIO`.

@@ -106,7 +106,10 @@ impl Ledger {
             ("the event was got here", got),
         ];
         let mut calls = calls.map(|(what, call)| (what.to_owned(), call)).to_vec();
-        calls.extend(self.made_by(Thing::Id, event.id));
+        let made = self.made_by(Thing::Id, event.id);
+        calls.extend(
+            made.map(|(_, call)| ("the id that it came to was made here".to_owned(), call)),
+        );
         self.found(Kind::UsedAfterAck, says, calls);
     }
 }

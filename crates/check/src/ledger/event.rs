@@ -156,9 +156,14 @@ impl Ledger {
             return;
         };
         let (of, verb) = (self.called(owner), owner.event.acknowledged_by());
-        let (_, events) = owner.event.names();
-        let says =
-            format!("{verb} acknowledges {beyond} more {events} of {of} than the program got.");
+        let says = match (beyond, owner.event.names()) {
+            (1, (one, _)) => {
+                format!("{verb} acknowledges {one} of {of} that the program did not get.")
+            }
+            (count, (_, events)) => {
+                format!("{verb} acknowledges {count} more {events} of {of} than the program got.")
+            }
+        };
         let mut calls = vec![("acknowledged here".to_owned(), *call)];
         calls.extend(self.owner_made(owner));
         self.found(Kind::AckedTooMuch, says, calls);

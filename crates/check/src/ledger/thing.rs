@@ -89,7 +89,7 @@ impl Thing {
     pub fn called(self, number: u32) -> String {
         let name = self.name();
         match (number, self) {
-            (0, Self::AddressHandle | Self::Id) => format!("an {name}"),
+            (0, Self::AddressHandle | Self::XrcDomain | Self::Id) => format!("an {name}"),
             (0, _) => format!("a {name}"),
             (key, Self::Region | Self::Window) => format!("the {name} with key {key:#010x}"),
             (number, _) => format!("{name} {number:#x}"),

@@ -91,7 +91,11 @@ impl Posted {
 
     pub(super) fn here(&self) -> (String, Call) {
         let Self { wr_id, what, bytes, .. } = self;
-        (format!("posted here: {what} of {bytes} bytes, wr_id {wr_id:#x}"), self.call)
+        let of = match *what {
+            "bind" | "LOCAL_INV" => String::new(),
+            _ => format!(" of {bytes} bytes"),
+        };
+        (format!("posted here: {what}{of}, wr_id {wr_id:#x}"), self.call)
     }
 
     /// The pieces of its sample.

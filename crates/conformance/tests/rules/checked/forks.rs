@@ -23,6 +23,8 @@ fn a_child_makes_arms_and_destroys_at_its_parents_device() {
         assert!(is_told, "{verb}: {found:#?}");
     }
     assert!(found.iter().all(|it| it.kind == Kind::ParentsObjects), "{found:#?}");
+    // A verb may look at its object several times, and that counts once.
+    assert!(!PROGRAM.repeats(&["parents-device", "wrong"]));
     assert_eq!(PROGRAM.run(&["parents-device", "right"]), []);
 }
 
