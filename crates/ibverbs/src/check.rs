@@ -53,14 +53,14 @@ use transom_check::{Call, Kind, Ledger};
 use transom_device::qp::{QpNumber, Service};
 use transom_host::device::Device;
 use transom_host::events::{AsyncEvent, EventQueue};
-use transom_host::objects::QueuePair;
+use transom_host::objects::{QueuePair, SharedReceiveQueue};
 use transom_system::environment::CHECK;
 use transom_system::failure::caught_aside;
 use transom_system::fork::Owner;
 use transom_system::memory::{Maps, Reader};
 use transom_thread::uncancelled;
 
-use self::end::Left;
+use self::end::{Left, PATIENCE};
 pub(crate) use self::events::fatal;
 pub(crate) use self::forks::{is_fork_safe, uses};
 pub(crate) use self::rights::rights;
@@ -80,6 +80,8 @@ pub(crate) struct Checker {
     watches_writes: AtomicBool,
     /// Queue pairs, by the addresses of their `ibv_qp`.
     pairs: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
+    /// Shared receive queues of XRC, by the addresses of their `ibv_srq`.
+    xrc_queues: Mutex<BTreeMap<usize, Weak<SharedReceiveQueue>>>,
     /// Devices, by the numbers that the ledger has for them.
     devices: Mutex<BTreeMap<usize, Weak<Device>>>,
     /// The asynchronous events of the open contexts.
@@ -203,7 +205,8 @@ impl Checker {
         let is_unwanted = |kind: Kind| unwanted.lines().any(|name| name == kind.name());
         let ledger = Mutex::new(Ledger::looking_for(|kind| !is_unwanted(kind)));
         let polling = Mutex::default();
-        let (pairs, devices, contexts) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (pairs, xrc_queues) = (Mutex::default(), Mutex::default());
+        let (devices, contexts) = (Mutex::default(), Mutex::default());
         let (sleepers, maps, owner) = (Sleepers::new(), Maps::default(), Owner::this());
         let directory = directory.to_owned();
         Some(Self {
@@ -213,6 +216,7 @@ impl Checker {
             has_errors: AtomicBool::new(false),
             watches_writes: AtomicBool::new(false),
             pairs,
+            xrc_queues,
             devices,
             contexts,
             polling,
@@ -330,7 +334,37 @@ impl Checker {
                 ledger.pair_closed(address, left.dry, &call);
             });
         }
+        for address in self.tell(|ledger| ledger.shared_queues_of(context)) {
+            let queue = self.xrc_queues.lock().remove(&address).and_then(|queue| queue.upgrade());
+            let Some(queue) = queue else { continue };
+            let messages = queue.unpolled_messages(PATIENCE);
+            self.tell_of(queue.device(), |ledger| {
+                ledger.shared_messages_unread(address, messages, Ends::Closed(&call));
+            });
+        }
         self.tell(|ledger| ledger.context_closes(context, &call));
+    }
+
+    /// A shared receive queue of XRC is made. `completes_to` is the address of its completion queue.
+    pub(crate) fn xrc_queue_made(
+        &self,
+        address: usize,
+        queue: &Arc<SharedReceiveQueue>,
+        completes_to: usize,
+    ) {
+        self.xrc_queues.lock().insert(address, Arc::downgrade(queue));
+        self.tell(|ledger| ledger.shared_completes_into(address, completes_to));
+    }
+
+    /// A shared receive queue ends. `address` is that of its `ibv_srq`.
+    pub(crate) fn shared_queue_ends(&self, address: usize, queue: &SharedReceiveQueue) {
+        if self.xrc_queues.lock().remove(&address).is_none() {
+            return;
+        }
+        let (messages, call) = (queue.unpolled_messages(PATIENCE), self.call());
+        self.tell_of(queue.device(), |ledger| {
+            ledger.shared_messages_unread(address, messages, Ends::Destroyed(&call));
+        });
     }
 
     /// The program asks a completion queue to hold this many completions.

@@ -221,15 +221,14 @@ unsafe fn try_create(
         pd: init.pd,
         ..ibv_srq::default()
     };
+    let xrc_queue = (kind == IBV_SRQT_XRC).then(|| queue.clone());
     let srq = Srq { queue, events: Arc::default() };
     let made = SRQS.insert_reserved(handle, abi, srq);
     if let Some(checker) = check::on() {
-        checker.tell(|ledger| {
-            ledger.shared_queue_sized(made.addr(), asked, max_wr as usize);
-            if kind == IBV_SRQT_XRC {
-                ledger.shared_completes_into(made.addr(), init.cq.addr());
-            }
-        });
+        checker.tell(|ledger| ledger.shared_queue_sized(made.addr(), asked, max_wr as usize));
+        if let Some(queue) = xrc_queue {
+            checker.xrc_queue_made(made.addr(), &queue, init.cq.addr());
+        }
     }
     Ok(made)
 }
@@ -253,6 +252,9 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             // An event may have been delivered just now. The thread that acknowledges it must find the queue.
             let Some(mut taken) = taken else { continue };
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
+            if let Some(checker) = check::on() {
+                checker.shared_queue_ends(srq.addr(), &ours.queue);
+            }
             if ours.queue.destroy().is_err() {
                 taken.put_back(ours);
                 return Err(libc::EBUSY);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::mark::Peak;
+use super::queue::capitalized;
 use super::{
     Asked, Completed, Ended, Ledger, Peer, Posted, ProgramMemory, RanDry, Ring, SHOWN, Thing,
     Unread,
@@ -33,10 +34,10 @@ pub enum Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Says that it ends before something.
-    fn before(self, number: u32, what: &str) -> String {
+    /// Says that an object ends before something.
+    fn before(self, object: &str, what: &str) -> String {
         match self {
-            Self::Destroyed(_) => format!("Queue pair {number:#x} is destroyed before {what}"),
+            Self::Destroyed(_) => format!("{} is destroyed before {what}", capitalized(object)),
             Self::Closed(_) => format!("The device is closed before {what}"),
             Self::WithProcess => format!("The process ends before {what}"),
         }
@@ -334,7 +335,16 @@ impl Ledger {
 
     /// The living queue pairs of a context.
     pub fn pairs_of(&self, context: usize) -> Vec<usize> {
-        let all = self.objects.range((Thing::QueuePair, 0)..=(Thing::QueuePair, usize::MAX));
+        self.all_of(Thing::QueuePair, context)
+    }
+
+    /// The living shared receive queues of a context.
+    pub fn shared_queues_of(&self, context: usize) -> Vec<usize> {
+        self.all_of(Thing::SharedReceiveQueue, context)
+    }
+
+    fn all_of(&self, thing: Thing, context: usize) -> Vec<usize> {
+        let all = self.objects.range((thing, 0)..=(thing, usize::MAX));
         all.filter(|(_, made)| made.context == context).map(|((_, address), _)| *address).collect()
     }
 
@@ -369,7 +379,11 @@ impl Ledger {
         let mut calls = ends.here();
         calls.extend(unpolled.iter().take(SHOWN).map(|it| it.here()));
         calls.extend(self.made_by(Thing::QueuePair, address));
-        self.found(Kind::CompletionsUnpolled, ends.before(number, &what), calls);
+        self.found(
+            Kind::CompletionsUnpolled,
+            ends.before(&Thing::QueuePair.called(number), &what),
+            calls,
+        );
     }
 
     /// A queue pair ends before these errors were polled.
@@ -380,7 +394,10 @@ impl Ledger {
             Ends::Destroyed(_) => "its error was polled".to_owned(),
             _ => format!("the error of queue pair {number:#x} was polled"),
         };
-        let says = format!("{}: {status}, wr_id {wr_id:#x}.", ends.before(number, &what));
+        let says = format!(
+            "{}: {status}, wr_id {wr_id:#x}.",
+            ends.before(&Thing::QueuePair.called(number), &what)
+        );
         let mut calls = ends.here();
         let posted = pair.sends.iter().chain(pair.receives.iter()).find(|it| it.wr_id == *wr_id);
         calls.extend(posted.map(Posted::here));
@@ -390,19 +407,41 @@ impl Ledger {
 
     /// A queue pair ends before so many messages that it has received were polled.
     pub fn messages_unread(&mut self, address: usize, count: usize, ends: Ends<'_>) {
-        let (Some(pair), 1..) = (self.pairs.get(&address), count) else { return };
-        let number = pair.number;
+        if let Some(number) = self.pairs.get(&address).map(|pair| pair.number) {
+            self.tell_messages((Thing::QueuePair, address), number, "by", count, ends);
+        }
+    }
+
+    /// A shared receive queue of XRC ends before so many messages that came into it were polled.
+    pub fn shared_messages_unread(&mut self, address: usize, count: usize, ends: Ends<'_>) {
+        let object = (Thing::SharedReceiveQueue, address);
+        if let Some(number) = self.objects.get(&object).map(|made| made.number) {
+            self.tell_messages(object, number, "into", count, ends);
+        }
+    }
+
+    /// Reports messages that came `by` an object, and end with it.
+    fn tell_messages(
+        &mut self,
+        (thing, address): (Thing, usize),
+        number: u32,
+        by: &str,
+        count: usize,
+        ends: Ends<'_>,
+    ) {
         let messages = match count {
+            0 => return,
             1 => "a received message was".to_owned(),
             count => format!("{count} received messages were"),
         };
+        let object = thing.called(number);
         let what = match ends {
             Ends::Destroyed(_) => format!("{messages} polled."),
-            _ => format!("{messages} polled, which came by queue pair {number:#x}."),
+            _ => format!("{messages} polled, which came {by} {object}."),
         };
         let mut calls = ends.here();
-        calls.extend(self.made_by(Thing::QueuePair, address));
-        self.found(Kind::CompletionsUnpolled, ends.before(number, &what), calls);
+        calls.extend(self.made_by(thing, address));
+        self.found(Kind::CompletionsUnpolled, ends.before(&object, &what), calls);
     }
 
     /// The process ends, and a queue pair has had no receive so often.

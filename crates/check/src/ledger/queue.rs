@@ -98,7 +98,7 @@ impl Ledger {
 }
 
 /// A text that begins a sentence.
-fn capitalized(text: &str) -> String {
+pub(super) fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }

@@ -478,7 +478,25 @@ fn events_are_acknowledged_once_each() {
     let expected = [Kind::OwnAck, Kind::WaitsForAck, Kind::LeftAtClose, Kind::NeverAcked];
     assert_eq!(kinds(&mut ledger), expected);
     ledger.events_acknowledged(COMPLETIONS, 1, &at(7));
-    assert_eq!(kinds(&mut ledger), [Kind::AckedTooMuch]);
+    ledger.events_acknowledged(COMPLETIONS, 2, &at(7));
+    let mistakes = ledger.take();
+    let told: Vec<_> = mistakes.iter().map(|it| (it.kind, &it.says[..])).collect();
+    let expected = [
+        "ibv_ack_cq_events acknowledges a completion event of completion queue 0x3 that the program did not get.",
+        "ibv_ack_cq_events acknowledges 2 more completion events of completion queue 0x3 than the program got.",
+    ];
+    assert_eq!(told, expected.map(|says| (Kind::AckedTooMuch, says)));
+}
+
+/// Rule: CHK-94
+#[test]
+fn what_was_posted_and_what_uses_it_is_called_by_its_name() {
+    let here = |what| Posted { what, wr_id: 7, bytes: 8, ..Posted::default() }.here().0;
+    assert_eq!(here("SEND"), "posted here: SEND of 8 bytes, wr_id 0x7");
+    assert_eq!(here("bind"), "posted here: bind, wr_id 0x7");
+    assert_eq!(here("LOCAL_INV"), "posted here: LOCAL_INV, wr_id 0x7");
+    let named = [Thing::XrcDomain, Thing::Domain].map(|thing| thing.called(0));
+    assert_eq!(named, ["an XRC domain", "a protection domain"]);
 }
 
 /// Rule: CHK-30
@@ -710,6 +728,29 @@ fn messages_that_nobody_polled_are_lost_with_their_queue_pair() {
     assert_eq!((mistakes[0].kind, &mistakes[0].says[..]), (Kind::CompletionsUnpolled, says));
     let places: Vec<_> = mistakes[0].calls.iter().map(|(_, call)| call.frames()[0]).collect();
     assert_eq!(places, [30, 1]);
+}
+
+/// Rule: CHK-02
+#[test]
+fn messages_of_xrc_are_lost_with_their_shared_receive_queue() {
+    let mut ledger = Ledger::default();
+    ledger.made(Thing::SharedReceiveQueue, SRQ, CONTEXT, 4, &at(3));
+    assert_eq!(ledger.shared_queues_of(CONTEXT), [SRQ]);
+    assert_eq!(ledger.shared_queues_of(CONTEXT + 1), []);
+    ledger.shared_messages_unread(SRQ, 0, Ends::WithProcess);
+    ledger.shared_messages_unread(SRQ + 1, 1, Ends::WithProcess);
+    assert_eq!(ledger.take(), []);
+    ledger.shared_messages_unread(SRQ, 1, Ends::Destroyed(&at(30)));
+    ledger.shared_messages_unread(SRQ, 2, Ends::WithProcess);
+    let mistakes = ledger.take();
+    let says: Vec<_> = mistakes.iter().map(|it| (it.kind, &it.says[..])).collect();
+    let expected = [
+        "Shared receive queue 0x4 is destroyed before a received message was polled.",
+        "The process ends before 2 received messages were polled, which came into shared receive queue 0x4.",
+    ];
+    assert_eq!(says, expected.map(|says| (Kind::CompletionsUnpolled, says)));
+    let places: Vec<_> = mistakes[0].calls.iter().map(|(_, call)| call.frames()[0]).collect();
+    assert_eq!(places, [30, 3]);
 }
 
 const SRQ: usize = 0x4000;

@@ -135,6 +135,11 @@ impl Feed {
         self.cq.queue.lock().leave(self.feeder);
     }
 
+    /// How many messages that it has received well wait to be polled. `None` if the queue is busy for so long.
+    pub(super) fn messages(&self, patience: Duration) -> Option<usize> {
+        Some(self.cq.waiting_for(|it| it.feeder == self.feeder, patience)?.messages)
+    }
+
     /// Whether somebody may still poll completions of it.
     pub(super) fn is_unpolled(&self) -> bool {
         self.cq.queue.lock().has_any_of(self.feeder)
@@ -361,6 +366,14 @@ impl Cq {
 
     /// The completions that wait to be polled, and what a queue pair has among them. `None` if it is busy for so long.
     pub(super) fn waiting_of(&self, qp: u32, patience: Duration) -> Option<Waiting> {
+        self.waiting_for(|it| it.qp == qp, patience)
+    }
+
+    fn waiting_for(
+        &self,
+        is_meant: impl Fn(&Completion) -> bool,
+        patience: Duration,
+    ) -> Option<Waiting> {
         let begun = Instant::now();
         let queue = loop {
             match self.queue.try_lock() {
@@ -370,7 +383,7 @@ impl Cq {
             }
         };
         let mut waiting = Waiting { count: queue.count(), ..Waiting::default() };
-        for it in queue.waiting().filter(|it| it.qp == qp) {
+        for it in queue.waiting().filter(|it| is_meant(it)) {
             match it.status {
                 Status::Success => waiting.messages += usize::from(is_message(it.opcode)),
                 Status::Flushed => {}

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use transom_device::execution::LocalBuffers;
@@ -324,6 +325,12 @@ impl SharedReceiveQueue {
     /// The completion queue of its receives, if it is for XRC.
     pub(super) fn xrc_feed(&self) -> Option<&Feed> {
         self.feed.as_ref().filter(|_| self.config.xrc.is_some())
+    }
+
+    /// How many messages that came into it nobody has polled, if it is for XRC. They are lost when it ends. A completion
+    /// queue that is busy for so long is left out.
+    pub fn unpolled_messages(&self, patience: Duration) -> usize {
+        self.xrc_feed().and_then(|feed| feed.messages(patience)).unwrap_or(0)
     }
 
     /// Takes a receive for a message: the tagged buffer that waits for its tag, else the oldest ordinary one, if that

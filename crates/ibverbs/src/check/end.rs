@@ -94,6 +94,7 @@ impl Checker {
         let left = self.attempt(|| {
             pairs.iter().map(|(address, pair)| (*address, Left::of(pair))).collect::<Vec<_>>()
         });
+        let messages = self.attempt(|| self.shared_messages());
         let events = self.attempt(|| self.fatal_events(&pairs));
         self.tell_and_keep(
             |kind| !has_failed || !kind.needs_device(),
@@ -101,6 +102,9 @@ impl Checker {
                 for (address, left) in &left {
                     left.tell(ledger, *address, Ends::WithProcess);
                     ledger.ran_dry(*address, left.dry);
+                }
+                for (address, count) in &messages {
+                    ledger.shared_messages_unread(*address, *count, Ends::WithProcess);
                 }
                 for (thing, at, event) in &events {
                     let address = match at {
@@ -120,6 +124,14 @@ impl Checker {
         let pairs = briefly(&self.pairs);
         let pairs = pairs.iter().flat_map(|pairs| pairs.iter());
         pairs.filter_map(|(address, pair)| Some((*address, pair.upgrade()?))).collect()
+    }
+
+    /// How many messages of each shared receive queue of XRC the program has not polled.
+    fn shared_messages(&self) -> Vec<(usize, usize)> {
+        let queues = briefly(&self.xrc_queues);
+        let queues = queues.iter().flat_map(|queues| queues.iter());
+        let living = queues.filter_map(|(address, queue)| Some((*address, queue.upgrade()?)));
+        living.map(|(address, queue)| (address, queue.unpolled_messages(PATIENCE))).collect()
     }
 
     /// The fatal events of the program's objects that it has not read: what each is of.

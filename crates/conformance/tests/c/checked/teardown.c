@@ -1,5 +1,6 @@
 /* Mistakes with objects and queues. Each mistake has a correct twin. The first argument names the mistake, the second
    is "wrong" or "right". Lines that a finding names are marked. */
+#include <fcntl.h>
 #include <pthread.h>
 
 #include "pair.h"
@@ -236,6 +237,95 @@ static void message_unpolled_at_exit(int wrong)
 	exit(0);
 }
 
+static void connect_xrc(struct ibv_qp *qp, struct ibv_context *context, uint32_t peer, int receives)
+{
+	const int responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	const int requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer,
+				    .max_dest_rd_atomic = 1, .min_rnr_timer = 1,
+				    .ah_attr = {.is_global = 1, .port_num = 1, .grh.hop_limit = 1}};
+	CHECK(!ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid));
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+						(receives ? responder : 0)));
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+				    .max_rd_atomic = 1};
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN | (receives ? 0 : requester)));
+}
+
+/* A domain of XRC, with a shared receive queue and the queue that this completes into. */
+struct shared {
+	struct ibv_xrcd *domain;
+	struct ibv_cq *cq;
+	struct ibv_srq *queue;
+};
+
+/* A message comes into a shared receive queue of XRC, and a right program polls it. */
+static struct shared shared_message_comes(struct pair *pair, int wrong)
+{
+	struct ibv_xrcd_init_attr alone = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1,
+					   .oflags = O_CREAT};
+	struct ibv_srq_init_attr_ex init = {.attr = {2, 1, 0}, .srq_type = IBV_SRQT_XRC, .pd = pair->pd,
+					    .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD |
+							 IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_PD};
+	struct ibv_qp_init_attr_ex target = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD};
+	struct ibv_qp_init_attr_ex initiator = {.qp_type = IBV_QPT_XRC_SEND, .send_cq = pair->cq, .pd = pair->pd,
+						.cap = {4, 0, 1, 0, 0}, .comp_mask = IBV_QP_INIT_ATTR_PD};
+	struct ibv_send_wr send = {.wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad_send;
+	struct ibv_recv_wr receive = {.wr_id = 2}, *bad;
+	struct shared shared = {.domain = ibv_open_xrcd(pair->context, &alone),
+				.cq = ibv_create_cq(pair->context, 2, NULL, NULL, 0)};
+
+	CHECK(shared.domain && shared.cq);
+	init.xrcd = target.xrcd = shared.domain;
+	init.cq = shared.cq;
+	CHECK((shared.queue = ibv_create_srq_ex(pair->context, &init)));
+	CHECK(!ibv_post_srq_recv(shared.queue, &receive, &bad));
+	CHECK(!ibv_get_srq_num(shared.queue, &send.qp_type.xrc.remote_srqn));
+	for (int i = 0; i < 2; i++)
+		CHECK(!ibv_destroy_qp(pair->ends[i]));
+	CHECK((pair->ends[0] = ibv_create_qp_ex(pair->context, &initiator)));
+	CHECK((pair->ends[1] = ibv_create_qp_ex(pair->context, &target)));
+	for (int i = 0; i < 2; i++)
+		connect_xrc(pair->ends[i], pair->context, pair->ends[!i]->qp_num, i);
+	CHECK(!ibv_post_send(pair->ends[0], &send, &bad_send));
+	polled(pair->cq, 1);
+	if (!wrong)
+		polled(shared.cq, 1);
+	return shared;
+}
+
+static void shared_message_unpolled(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct shared shared = shared_message_comes(&pair, wrong);
+
+	for (int i = 0; i < 2; i++)
+		CHECK(!ibv_destroy_qp(pair.ends[i]));
+	pair.ends[0] = pair.ends[1] = NULL;
+	CHECK(!ibv_destroy_srq(shared.queue)); /* destroyed */
+	CHECK(!ibv_destroy_cq(shared.cq) && !ibv_close_xrcd(shared.domain));
+	end_pair(&pair);
+}
+
+static void shared_message_unpolled_at_exit(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	shared_message_comes(&pair, wrong);
+	exit(0);
+}
+
+static void shared_message_unpolled_at_close(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	shared_message_comes(&pair, wrong);
+	CHECK(!ibv_close_device(pair.context)); /* closed */
+}
+
 static void completions_full(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -394,6 +484,9 @@ int main(int count, char **arguments)
 		{"ran-dry-at-exit", ran_dry_at_exit},
 		{"message-unpolled", message_unpolled},
 		{"message-unpolled-at-exit", message_unpolled_at_exit},
+		{"shared-message-unpolled", shared_message_unpolled},
+		{"shared-message-unpolled-at-exit", shared_message_unpolled_at_exit},
+		{"shared-message-unpolled-at-close", shared_message_unpolled_at_close},
 		{"completions-full", completions_full},
 		{"shared-queue", shared_queue},
 		{"beyond-asked", beyond_asked},

@@ -33,6 +33,20 @@ fn messages_are_left_unpolled() {
     );
 }
 
+/// Rule: CHK-02
+#[test]
+fn messages_of_xrc_are_left_unpolled() {
+    PROGRAM.shows_all("shared-message-unpolled", Kind::CompletionsUnpolled, "destroyed");
+    let came = "before a received message was polled, which came into shared receive queue 0x";
+    for (end, mark, begins) in
+        [("exit", "", "The process ends"), ("close", "closed", "The device is closed")]
+    {
+        let name = format!("shared-message-unpolled-at-{end}");
+        let begins = format!("{begins} {came}");
+        PROGRAM.shows_what_is_left(&name, Kind::CompletionsUnpolled, mark, &begins);
+    }
+}
+
 /// Rule: CHK-04
 #[test]
 fn ebusy_is_ignored() {
