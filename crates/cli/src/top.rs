@@ -216,6 +216,7 @@ fn watch_on_screen(watch: &mut Watch, state: &mut State, interval: Duration) -> 
             Some(Message::Input(Event::Resize(..))) => Then::Nothing,
             Some(Message::Input(event)) => input::handle(&event, state),
             Some(Message::Signal(libc::SIGTSTP)) => Then::Suspend,
+            Some(Message::Signal(libc::SIGWINCH)) => Then::Nothing,
             Some(Message::Signal(_) | Message::Closed) => Then::Quit,
             None => Then::Nothing,
         };

@@ -20,9 +20,11 @@ use std::time::Duration;
 /// The terminal is ours now.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The signals that end or stop this command. It must not be ended with the terminal still taken.
-const SIGNALS: [c_int; 5] =
-    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP];
+/// The signals that end or stop this command, which must not be ended with the terminal still taken, and that of another
+/// size. If crossterm got that one, it would wait for it and for keys at once. Where both have come, it takes the first
+/// and forgets the second, of which the kernel tells it only once: a key would wait for the next one.
+const SIGNALS: [c_int; 6] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH];
 
 /// Something to react to.
 pub(super) enum Message {
