@@ -92,7 +92,8 @@ fn heights(view: &View, state: &State, width: u16) -> [u16; Panel::ALL.len()] {
         let rows = match panel {
             Panel::Memory => memory::height(view, state) + 2,
             Panel::Refusals => refusals::height(view, state, width.saturating_sub(2)) + 2,
-            _ => count(panel, view, state) + usize::from(AROUND),
+            // One line without rows says that there are none.
+            _ => count(panel, view, state).max(1) + usize::from(AROUND),
         };
         rows.min(MOST) as u16
     })
@@ -185,7 +186,8 @@ fn titles(
     view: &View,
     state: &State,
 ) {
-    let line = Rect { height: 1, ..area };
+    // The corner stays.
+    let line = Rect { height: 1, width: area.width - 1, ..area };
     let title = |tab: &Panel| format!(" {} {} ", *tab as usize + 1, tab.title());
     let counted = |tab: &Panel| format!("{} ", count(*tab, view, state));
     // Where there is no room for all, only what is shown is counted, and what is wrong.

@@ -34,6 +34,18 @@ impl Panel {
             Self::Latencies => "Latency",
         }
     }
+
+    /// What it says in place of rows.
+    pub(super) fn without_rows(self) -> &'static str {
+        match self {
+            Self::Processes => "No process.",
+            Self::QueuePairs => "No queue pairs.",
+            Self::Memory => "No memory is registered.",
+            Self::Connections => "Nobody listens or is connected by rdma_cm.",
+            Self::Refusals => "Nothing was refused or revoked.",
+            Self::Latencies => "No request has ended well since the last look.",
+        }
+    }
 }
 
 /// Where somebody is in a panel.
@@ -45,7 +57,7 @@ pub(super) struct Place {
     pub(super) top: usize,
     /// The column by which rows are sorted.
     pub(super) sort: usize,
-    /// The largest first.
+    /// The other way round than usual.
     pub(super) is_reversed: bool,
 }
 

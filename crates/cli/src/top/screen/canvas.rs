@@ -13,14 +13,20 @@ pub(super) struct Canvas<'a> {
 }
 
 impl Canvas<'_> {
-    /// Writes a text from here on, and no further than the area goes. Returns the column behind it.
+    /// Writes a text from here on, and no further than the area goes: the end of what is cut says so. Returns the column
+    /// behind it.
     pub(super) fn write(&mut self, area: Rect, x: u16, y: u16, text: &str, tone: Tone) -> u16 {
         let area = area.intersection(self.buffer.area);
         if x >= area.right() || !(area.y..area.bottom()).contains(&y) {
             return x;
         }
         let (room, style) = (usize::from(area.right() - x), self.palette.style(tone));
-        self.buffer.set_stringn(x, y, text, room, style).0
+        let behind = self.buffer.set_stringn(x, y, text, room, style).0;
+        if Span::raw(text).width() > room {
+            self.buffer.set_stringn(area.right() - 1, y, "…", 1, style);
+            return area.right();
+        }
+        behind
     }
 
     /// Writes a text that ends where the area does.

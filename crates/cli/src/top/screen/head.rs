@@ -8,6 +8,7 @@ use super::canvas::Canvas;
 use crate::clock;
 use crate::sentence::counted;
 use ratatui::layout::Rect;
+use ratatui::text::Span;
 use ratatui::widgets::{RenderDirection, Sparkline, Widget};
 
 /// Where the four columns of numbers end.
@@ -40,7 +41,7 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, area: Rect, view: &View, state: &Sta
         let [c, d] = cells(received);
         write(canvas, y, [a, b, c, d].map(|rate| (numbers::count(rate), busy(rate))));
     }
-    curve(canvas, area, view);
+    curve(canvas, area, view, state);
 }
 
 fn busy(rate: f64) -> Tone {
@@ -69,15 +70,26 @@ fn title(canvas: &mut Canvas<'_>, area: Rect, view: &View, state: &State) {
     if state.is_paused {
         canvas.write(line, line.x + room, area.y, "PAUSED", Tone::Warning);
     }
-    if !state.filter.is_empty() && !state.is_typing {
-        let text = format!(" filter: {} ", state.filter);
-        let at = Rect { y: area.y + 1, height: 1, ..area };
-        canvas.write_right(at, at.y, &text, Tone::Warning);
-    }
+    // The numbers before it stay.
+    let from = CURVE.min(area.width);
+    let at = Rect { x: area.x + from, y: area.y + 1, width: area.width - from, height: 1 };
+    canvas.write_right(at, at.y, &chosen(view, state), Tone::Warning);
 }
 
-/// The messages of the last looks.
-fn curve(canvas: &mut Canvas<'_>, area: Rect, view: &View) {
+/// Which processes the panels are about, if not all: one alone, and the filter, unless it is typed at the foot.
+fn chosen(view: &View, state: &State) -> String {
+    let only = view.processes.iter().find(|it| Some(it.stay) == state.only);
+    let only = only.map(|it| format!("only {}", it.pid));
+    let is_told = !state.filter.is_empty() && !state.is_typing;
+    let filter = is_told.then(|| format!("filter: {}", state.filter));
+    let chosen: Vec<_> = only.into_iter().chain(filter).collect();
+    if chosen.is_empty() { String::new() } else { format!(" {} ", chosen.join(", ")) }
+}
+
+/// The messages of the last looks. Which processes are chosen is told in place of the curve's title where there is no
+/// room for both.
+fn curve(canvas: &mut Canvas<'_>, area: Rect, view: &View, state: &State) {
+    const TITLE: &str = "sent/s of both, until now";
     let width = area.width.saturating_sub(CURVE + 1);
     let highest = view.history.iter().copied().max().unwrap_or(0);
     // One look is no curve.
@@ -85,7 +97,9 @@ fn curve(canvas: &mut Canvas<'_>, area: Rect, view: &View) {
         return;
     }
     let at = Rect { x: area.x + CURVE, y: area.y + 2, width, height: 2 };
-    canvas.write(area, at.x, area.y + 1, "sent/s, until now", Tone::Quiet);
+    if TITLE.len() + Span::raw(chosen(view, state)).width() <= usize::from(area.right() - at.x) {
+        canvas.write(area, at.x, area.y + 1, TITLE, Tone::Quiet);
+    }
     let newest_first: Vec<u64> = view.history.iter().rev().copied().collect();
     Sparkline::default()
         .data(&newest_first)

@@ -5,18 +5,20 @@ use super::canvas::Canvas;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
-const KEYS: [(&str, &str); 14] = [
+const KEYS: [(&str, &str); 16] = [
     ("Tab, 1 to 6", "go to another panel"),
     ("↑ ↓, PgUp PgDn", "select a row; Home and End: the first, the last"),
     ("Enter", "only the selected process in all panels; again: all"),
     ("/", "filter by name or PID"),
+    ("Esc", "all processes again, and then without a filter"),
     ("s, r", "sort by the next column; the other way round"),
     ("p, Space", "pause, and go on"),
     ("q, Ctrl-C", "quit"),
     ("mouse", "click a row, a panel or a title; turn the wheel"),
     ("", ""),
     ("/s, B/s", "a second: messages and bytes, OUT sent, IN for peers"),
-    ("OPEN", "bytes that peers may use now, by regions and windows"),
+    ("MW, OPEN", "windows, and bytes, that peers may use now"),
+    ("RNR, AGAIN", "asked to wait for a receive; requests sent again"),
     ("SQ, RQ, CQ", "requests, receives, completions that wait in its queues"),
     ("MOST SQ, RQ", "the most work that has waited in a queue"),
     ("P50, P99", "half of the requests, 99 of 100, took so long at most"),

@@ -134,7 +134,7 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, area: Rect, view: &View, state: &mut
     canvas.drawn.room[Panel::Memory as usize] = room;
     legend(canvas, area);
     if lines.is_empty() {
-        canvas.write(area, area.x, area.y + 1, "No memory is registered.", Tone::Quiet);
+        canvas.write(area, area.x, area.y + 1, Panel::Memory.without_rows(), Tone::Quiet);
     }
     let here = lines.iter().enumerate().skip(place.top).take(room);
     for (y, (number, line)) in (area.y + 1..).zip(here) {
@@ -187,18 +187,8 @@ fn draw_line(canvas: &mut Canvas<'_>, line: Rect, what: &Line<'_>) {
         Line::Window(region, window) => {
             span(canvas, line, &window.span, 3);
             let (from, _) = region.part(&window.span).unwrap_or_default();
-            let kind = match window.span.kind {
-                Kind::Window1 => "type 1 window",
-                Kind::Window2A => "type 2A window",
-                Kind::Window2B => "type 2B window",
-                Kind::Region | Kind::Null => "window",
-            };
-            let by = match window.qp {
-                0 => String::new(),
-                qp => format!(", QP {qp:#x}"),
-            };
-            let text = format!("▓ {kind} at +{from:#x}{by}");
             let at = bar_of(line);
+            let text = window_text(window, from, usize::from(at.width));
             canvas.write(at, at.x, at.y, &text, Tone::Window);
         }
         Line::More(count) => {
@@ -210,6 +200,23 @@ fn draw_line(canvas: &mut Canvas<'_>, line: Rect, what: &Line<'_>) {
             canvas.write(line, line.x + 1, line.y, &more, Tone::Quiet);
         }
     }
+}
+
+/// What a window is, where in its region, and for which queue pair, in few columns or in more.
+fn window_text(window: &Window, from: u64, columns: usize) -> String {
+    let kind = match window.span.kind {
+        Kind::Window1 => "1 ",
+        Kind::Window2A => "2A ",
+        Kind::Window2B => "2B ",
+        Kind::Region | Kind::Null => "",
+    };
+    let by = match window.qp {
+        0 => String::new(),
+        qp => format!(", QP {qp:#x}"),
+    };
+    let long = format!("▓ type {kind}window at +{from:#x}{by}");
+    // A number that is cut would be another one.
+    if long.chars().count() <= columns { long } else { format!("▓ {kind}window +{from:#x}{by}") }
 }
 
 /// The part of a line for the bar.

@@ -99,7 +99,7 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, area: Rect, view: &View, state: &mut
     canvas.drawn.rows[Panel::Refusals as usize] = lines.len();
     canvas.drawn.room[Panel::Refusals as usize] = room;
     if lines.is_empty() {
-        canvas.write(area, area.x, area.y, "Nothing was refused or revoked.", Tone::Quiet);
+        canvas.write(area, area.x, area.y, Panel::Refusals.without_rows(), Tone::Quiet);
     }
     let here = lines.iter().enumerate().skip(place.top).take(room);
     for (y, (number, line)) in (area.y..).zip(here) {

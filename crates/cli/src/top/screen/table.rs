@@ -4,7 +4,6 @@ use super::super::palette::Tone;
 use super::super::state::{Panel, Place, Target};
 use super::canvas::Canvas;
 use ratatui::layout::Rect;
-use ratatui::text::Span;
 use std::cmp::Ordering;
 
 /// A column of a table about things of one type.
@@ -121,13 +120,17 @@ fn fitting<T>(columns: &[Column<T>], width: u16) -> Vec<(usize, u16, u16)> {
 /// Sorts rows as somebody wants them. Equal ones keep their order.
 pub(super) fn sort<T>(columns: &[Column<T>], rows: &mut [&T], place: &Place) {
     let Some(column) = columns.get(place.sort) else { return };
+    let falls = falls(column, place);
     rows.sort_by(|one, other| {
         let (one, other) = ((column.value)(one), (column.value)(other));
-        let ascending = one.partial_cmp(&other).unwrap_or(Ordering::Equal);
-        // Numbers tell most where they are large. Those in the first column are names.
-        let largest_first = column.kind == Kind::Number && place.sort > 0;
-        if largest_first != place.is_reversed { ascending.reverse() } else { ascending }
+        let rising = one.partial_cmp(&other).unwrap_or(Ordering::Equal);
+        if falls { rising.reverse() } else { rising }
     });
+}
+
+/// Whether the largest comes first. Numbers tell most where they are large. Those in the first column are names.
+fn falls<T>(column: &Column<T>, place: &Place) -> bool {
+    (column.kind == Kind::Number && place.sort > 0) != place.is_reversed
 }
 
 /// Moves a place so that its row is shown.
@@ -139,7 +142,7 @@ pub(super) fn scroll(place: &mut Place, rows: usize, room: usize) {
     }
 }
 
-/// Draws rows that are sorted already.
+/// Draws rows that are sorted already, or says that there are none.
 pub(super) fn draw<T>(
     canvas: &mut Canvas<'_>,
     area: Rect,
@@ -148,6 +151,9 @@ pub(super) fn draw<T>(
     place: &mut Place,
     has_focus: bool,
 ) {
+    if rows.is_empty() {
+        canvas.write(area, area.x, area.y + 1, panel.without_rows(), Tone::Quiet);
+    }
     let room = usize::from(area.height).saturating_sub(1);
     scroll(place, rows.len(), room);
     canvas.drawn.rows[panel as usize] = rows.len();
@@ -158,10 +164,10 @@ pub(super) fn draw<T>(
         let column = &columns[*index];
         let sorted = *index == place.sort;
         let cell = Rect::new(area.x + x, area.y, *width, 1).intersection(area);
-        let arrow = match (sorted, place.is_reversed) {
+        let arrow = match (sorted, falls(column, place)) {
             (false, _) => "",
-            (true, false) => "▾",
-            (true, true) => "▴",
+            (true, true) => "▾",
+            (true, false) => "▴",
         };
         let title = format!("{}{arrow}", column.title);
         let tone = if sorted { Tone::Strong } else { Tone::Title };
@@ -188,12 +194,8 @@ pub(super) fn mark(canvas: &mut Canvas<'_>, line: Rect, is_selected: bool, has_f
 }
 
 fn align(canvas: &mut Canvas<'_>, cell: Rect, text: &str, kind: Kind, tone: Tone) {
-    let is_cut = Span::raw(text).width() > usize::from(cell.width);
     match kind {
         Kind::Number => canvas.write_right(cell, cell.y, text, tone),
         Kind::Text | Kind::Flexible => drop(canvas.write(cell, cell.x, cell.y, text, tone)),
-    }
-    if is_cut && cell.width > 0 {
-        canvas.write(cell, cell.right() - 1, cell.y, "…", tone);
     }
 }

@@ -379,6 +379,87 @@ fn a_filter_and_enter_leave_out_what_belongs_to_others() {
     assert!(screen.contains("0x31234") && screen.contains("0x177aa"), "{screen}");
 }
 
+/// Where the curve has its title otherwise.
+///
+/// Rules: SEE-32
+#[test]
+fn a_filter_is_told_on_a_small_screen_too() {
+    let mut state = State { filter: "storage".to_owned(), ..State::default() };
+    let screen = lines(&drawn(&view(), &mut state, COLOURS, SMALL));
+    let titles = screen.lines().nth(1).unwrap();
+    assert!(titles.contains(" bytes/s    ") && titles.ends_with("    filter: storage"), "{screen}");
+    // So is that the panels are about one process, wherever one is.
+    press(&mut state, &[KeyCode::Enter, KeyCode::Char('4')]);
+    let screen = lines(&drawn(&view(), &mut state, COLOURS, SMALL));
+    let titles = screen.lines().nth(1).unwrap();
+    assert!(titles.contains(" bytes/s     only 4711, filter: stor"), "{screen}");
+    press(&mut state, &[KeyCode::Esc, KeyCode::Esc]);
+    let screen = lines(&drawn(&view(), &mut state, COLOURS, SMALL));
+    assert!(screen.contains("    sent/s of both, until now"), "{screen}");
+}
+
+/// Rules: SEE-32
+#[test]
+fn a_panel_without_rows_says_so() {
+    let empty = View { processes: view().processes, ..View::default() };
+    let screen = lines(&drawn(&empty, &mut State::default(), COLOURS, LARGE));
+    let others =
+        [Panel::QueuePairs, Panel::Memory, Panel::Connections, Panel::Refusals, Panel::Latencies];
+    for panel in others.into_iter().filter(|panel| *panel != Panel::Memory) {
+        assert!(screen.contains(panel.without_rows()), "{panel:?} in {screen}");
+    }
+    let page = text::page(empty, &mut State::default(), 80);
+    assert!(page.contains(Panel::Connections.without_rows()), "{page}");
+    let mut state = State { filter: "nobody".to_owned(), ..State::default() };
+    let screen = lines(&drawn(&view(), &mut state, COLOURS, LARGE));
+    let all = [Panel::Processes].into_iter().chain(others);
+    for panel in all {
+        assert!(screen.contains(panel.without_rows()), "{panel:?} in {screen}");
+    }
+}
+
+/// A queue pair whose number is cut would be another one.
+///
+/// Rules: SEE-32
+#[test]
+fn what_has_no_room_is_shortened_and_says_so() {
+    let view = view();
+    let mut state = State { focus: Panel::Memory, ..State::default() };
+    let screen = lines(&drawn(&view, &mut state, COLOURS, SMALL));
+    assert!(screen.contains("▓ 2B window +0x100000, QP 0x1a2b3 "), "{screen}");
+    assert!(screen.contains("▓ type 1 window at +0x300000 "), "{screen}");
+    let narrow = lines(&drawn(&view, &mut state, COLOURS, (60, 24)));
+    assert!(narrow.contains("▓ 2B window +0x10… 0x00000099"), "{narrow}");
+    assert!(
+        narrow.contains("├─ 4 Connections ─ 5 Refusa…╮") && narrow.contains("  ? h…"),
+        "{narrow}"
+    );
+}
+
+/// Names begin with the first, and numbers with the largest, until somebody wants them the other way round.
+///
+/// Rules: SEE-32
+#[test]
+fn an_arrow_says_which_way_a_column_is_sorted() {
+    let view = view();
+    let mut state = State::default();
+    let titles = |state: &mut State| {
+        let screen = lines(&drawn(&view, state, COLOURS, SMALL));
+        let mut rows = screen.lines().skip(5);
+        let titles = rows.next().unwrap().to_owned();
+        let pids = rows.take(4).map(|row| row.get(3..10).unwrap().trim().to_owned());
+        (titles, pids.collect::<Vec<_>>())
+    };
+    let (head, pids) = titles(&mut state);
+    assert!(head.contains("PID▴") && pids == ["17", "812", "4711", "4712"], "{head} {pids:?}");
+    press(&mut state, &[KeyCode::Char('r')]);
+    let (head, pids) = titles(&mut state);
+    assert!(head.contains("PID▾") && pids == ["4712", "4711", "812", "17"], "{head} {pids:?}");
+    state.sort_by(Panel::Processes, 10);
+    let (head, pids) = titles(&mut state);
+    assert!(head.contains("OUT/s▾") && pids[..2] == ["4712", "812"], "{head} {pids:?}");
+}
+
 /// A key does what one can see, or the foot does not name it.
 ///
 /// Rules: SEE-32
