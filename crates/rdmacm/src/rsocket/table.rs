@@ -12,6 +12,12 @@ const NO_SOCKET: Wrong = Wrong::new(
     "socket is not of this library: make it with rsocket, not with socket(2)",
 );
 
+/// The socket of this number was made before this process was forked.
+const PARENTS: Wrong = Wrong::new(
+    libc::EBADF,
+    "socket is the parent's: a forked child can only close it, and has to make its own",
+);
+
 /// Values, by their descriptors.
 #[derive(Debug)]
 pub(crate) struct Table<T>(RwLock<Vec<Place<T>>>);
@@ -32,7 +38,7 @@ impl<T> Table<T> {
 
     /// The value of a number.
     pub(crate) fn get(&self, number: RawFd) -> Result<Arc<T>, Wrong> {
-        self.find(number).ok_or(NO_SOCKET)
+        self.find(number).ok_or_else(|| if self.is_parents(number) { PARENTS } else { NO_SOCKET })
     }
 
     /// The value of a number, if there is one.
@@ -42,6 +48,12 @@ impl<T> Table<T> {
             Place::Here(value) => Some(value.clone()),
             Place::Nothing | Place::Parents => None,
         }
+    }
+
+    #[cold]
+    fn is_parents(&self, number: RawFd) -> bool {
+        let at = usize::try_from(number).ok();
+        at.is_some_and(|at| matches!(self.0.read().get(at), Some(Place::Parents)))
     }
 
     /// Adds the value of a number.
@@ -121,6 +133,7 @@ mod tests {
         // SAFETY: it was locked above.
         unsafe { table.leave_to_parent() };
         assert_eq!((table.find(3), table.all()), (None, Vec::new()));
+        assert_eq!((table.get(3), table.get(4)), (Err(PARENTS), Err(NO_SOCKET)));
         assert_eq!((table.remove(3), table.remove(3)), (Ok(None), Err(NO_SOCKET)));
         assert_eq!(Arc::strong_count(&value), 2);
 
