@@ -7,9 +7,10 @@ use std::os::fd::BorrowedFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use transom_device::execution::Unheard;
 use transom_device::protection::Announcer;
 use transom_system::environment::EXPLAIN;
-use transom_system::registry::{Record, Registry, Watcher};
+use transom_system::registry::{Fate, Record, Registry, Watcher, WorkRecord};
 
 use super::asked::{Asked, Refused};
 use super::groups::{self, Order};
@@ -92,24 +93,32 @@ impl OfProgram {
         self.print_if(ended, |refusals, waits| !refusals.is_empty() || !waits.is_empty())
     }
 
-    /// Of a program that has succeeded: says after these words which accesses were refused, if any were.
+    /// Of a program that has succeeded: says after these words which accesses were refused, if any were, and which
+    /// messages no receive can take.
     pub(crate) fn print_accesses(&self, succeeded: impl Display) -> Result {
         let only = Some(self.processes.clone());
         let mut refusals =
             Asked { only, since: self.begun, ..Asked::default() }.refusals(self.registry);
-        refusals.retain(|refused| matches!(refused.record, Record::Access(_)));
+        refusals.retain(|refused| is_access(&refused.record) || is_out_of_place(&refused.record));
         if refusals.is_empty() {
             return Ok(());
         }
         refusals.reverse();
         let mut out = layout::stderr_at_once();
-        let count = refusals.len();
+        let count = refusals.iter().filter(|refused| is_access(&refused.record)).count();
         let were = if count == 1 { "was" } else { "were" };
-        out.text(format_args!(
-            "{succeeded}, though {} {were} refused, oldest first. Does it look at the status of each \
-             completion?",
-            counted(count, "access", "accesses")
-        ))?;
+        let accesses = counted(count, "access", "accesses");
+        // Of many messages only some are noted.
+        let though = match (count, refusals.len() - count) {
+            (0, _) => {
+                "messages were dropped, oldest first. Their senders do not hear of it.".to_owned()
+            }
+            (_, 0) => format!(
+                "{accesses} {were} refused, oldest first. Does it look at the status of each completion?"
+            ),
+            _ => format!("{accesses} {were} refused, and messages dropped, oldest first."),
+        };
+        out.text(format_args!("{succeeded}, though {though}"))?;
         let left = groups::print(&mut out, &refusals, Order::OldestFirst, FEW)?;
         if left > 0 {
             out.text(format_args!("{left} later: `transom explain` shows the newest first."))?;
@@ -135,6 +144,16 @@ impl OfProgram {
         write(&mut out, ended, self.processes.is_empty(), (&refusals, &waits), others)?;
         Ok(out.send()?)
     }
+}
+
+fn is_access(record: &Record) -> bool {
+    matches!(record, Record::Access(_))
+}
+
+/// Whether a message was dropped that would be dropped each time: nobody posts a receive sooner for it.
+fn is_out_of_place(record: &Record) -> bool {
+    let Record::Work(WorkRecord { fate: Fate::Dropped(why), .. }) = record else { return false };
+    matches!(why, Unheard::TooSmall { .. } | Unheard::OtherQkey { .. })
 }
 
 /// Writes the refusals of a program, oldest first, and how many others had.
