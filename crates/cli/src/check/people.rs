@@ -134,13 +134,15 @@ impl Reporter {
             let title = kind.title();
             out.text(format_args!("{NOTE}note[{name}]{NOTE:#}{BOLD}: {title}{BOLD:#}"))?;
             for note in notes.iter().filter(|note| note.kind == kind).take(NAMED) {
-                let place =
-                    note.calls.first().and_then(|call| shown::places(call).first().copied());
-                let place = place.map_or(String::new(), |place| {
-                    format!(", at {}", shown::place(place, &self.from))
-                });
+                let places = note.calls.first().map(shown::places).unwrap_or_default();
+                let named = |place: &Place| shown::place(place, &self.from);
+                let at = places.first().map(|it| format!(", at {}", named(it))).unwrap_or_default();
+                // Many programs call verbs by functions of their own.
+                let from = places.get(1).filter(|place| shown::has_user_source(place));
+                let from =
+                    from.map(|it| format!(", called from {}", named(it))).unwrap_or_default();
                 let says = note.says.trim_end_matches('.');
-                out.item("  ", format_args!("{says}{place}"))?;
+                out.item("  ", format_args!("{says}{at}{from}"))?;
             }
             if count > NAMED {
                 out.item("  ", format_args!("{} more; --json has all", count - NAMED))?;
@@ -444,7 +446,9 @@ error[work-lost]: queue pair 0x12 is destroyed with 1 request under way
         let all = (0..6).map(|number| note(&format!("queue {number} was full."))).collect();
         let findings = Findings { all, opened: 1, ..Findings::default() };
         let text = notes(&findings, true);
-        assert!(text.contains("  queue 0 was full, at server.c:83 in finish\n"), "{text}");
+        let first =
+            "  queue 0 was full, at server.c:83 in finish, called from server.c:91 in main\n";
+        assert!(text.contains(first), "{text}");
         assert!(text.ends_with("  2 more; --json has all\n\n"), "{text}");
         let nothing = "No finding in 1 process that opened a device; 6 notes.";
         assert_eq!(summary(&findings), nothing);
