@@ -190,9 +190,9 @@ kinds! {
         "Poll the completion of the bind before you tell a peer that it may use the key, or tell it on the queue pair that \
          binds it."
         "ibv_post_send(3)";
-    /// A request is posted to a queue pair whose error was polled.
+    /// A request is posted to a queue pair whose error was polled, or that is not connected.
     PostedAfterError "posted-after-error" "CHK-08" Note
-        "a request is posted to a queue pair whose error was polled"
+        "a request is posted to a queue pair that has failed, as the program could know"
         "After the first completion with an error, stop posting. Poll until all is flushed, then reset the queue pair \
          or destroy it."
         "ibv_poll_cq(3)";

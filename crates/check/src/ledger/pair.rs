@@ -71,6 +71,8 @@ pub struct Pair {
     pub(super) error: Option<ErrorSeen>,
     /// Its last polled completion was a success.
     pub(super) goes_well: bool,
+    /// An event that the program got, by which it is not connected: its name, and the call that got it.
+    unconnected: Option<(&'static str, Call)>,
     is_dry_told: bool,
     /// The call that set it to RESET, if it lost receives by this and none was posted since.
     pub(super) emptied: Option<Call>,
@@ -89,6 +91,20 @@ impl Pair {
     /// The program has polled an error of it, and has not changed its state since.
     pub(super) fn has_error(&self) -> bool {
         self.error.is_some()
+    }
+
+    /// A thread that got an event by which it is not connected.
+    pub(super) fn unconnected_by(&self, thread: u32) -> Option<(&'static str, Call)> {
+        self.unconnected.filter(|(_, got)| got.thread == thread)
+    }
+
+    /// That is told.
+    pub(super) fn forget_unconnected(&mut self) {
+        self.unconnected = None;
+    }
+
+    pub(super) const fn is_unconnected(&self) -> bool {
+        self.unconnected.is_some()
     }
 
     /// Whom its WRITEs go to, if they count.
@@ -135,11 +151,19 @@ impl Ledger {
         self.memory.landed(&mut ended);
     }
 
+    /// The program gets an event of rdma_cm by which a queue pair is not connected.
+    pub fn pair_unconnected(&mut self, address: usize, event: &'static str, call: &Call) {
+        if let Some(pair) = self.pairs.get_mut(&address) {
+            pair.unconnected = Some((event, *call));
+        }
+    }
+
     /// A queue pair is connected to a peer. Returns whether the order of the peers' WRITEs counts.
     pub fn pair_connected(&mut self, address: usize, peer: Peer) -> bool {
         self.arrived.forget();
         let Some(pair) = self.pairs.get_mut(&address) else { return false };
         pair.ordered = pair.sends.len();
+        pair.unconnected = None;
         let before = pair.peer.replace(peer);
         self.writes.end(address, before);
         self.writes_begin(address, peer);
@@ -473,14 +497,20 @@ impl Ledger {
         let (number, RanDry { times, waits }) = (pair.number, dry);
         let milliseconds = waits.div_ceil(1_000_000);
         let s = if times == 1 { "" } else { "s" };
+        let shared = (pair.asked.shared != 0)
+            .then(|| self.made_by(Thing::SharedReceiveQueue, pair.asked.shared))
+            .flatten()
+            .map(|(_, call)| ("its shared receive queue was made here".to_owned(), call));
+        let from = if shared.is_some() { " in its shared receive queue" } else { "" };
         let says = format!(
-            "Queue pair {number:#x} had no receive for a message, {times} time{s}: its peer was asked to wait for \
+            "Queue pair {number:#x} had no receive for a message{from}, {times} time{s}: its peer was asked to wait for \
              {milliseconds} ms in all."
         );
         let late = pair.late.map(|call| ("a receive was posted late here".to_owned(), call));
         let emptied = pair.emptied.map(|call| ("its receives were lost here".to_owned(), call));
         let made = self.made_by(Thing::QueuePair, address);
-        self.found(Kind::RanDry, says, emptied.into_iter().chain(late).chain(made).collect());
+        let calls = emptied.into_iter().chain(late).chain(shared).chain(made);
+        self.found(Kind::RanDry, says, calls.collect());
     }
 
     /// Keeps how full its queues were, and reports a send queue that was full, or nearly. A receive queue should be full.

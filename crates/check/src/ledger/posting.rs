@@ -26,7 +26,8 @@ impl Pair {
     fn is_told_of(&self, sends: &Ring, new: &Range<usize>) -> bool {
         let Self { asked, .. } = self;
         let is_more = new.end > asked.sends as usize && self.one_send_more.is_none();
-        let is_odd = new.end > self.most_sends || !self.dropped.is_empty() || self.has_error();
+        let has_failed = self.has_error() || self.is_unconnected();
+        let is_odd = new.end > self.most_sends || !self.dropped.is_empty() || has_failed;
         is_more || is_odd || sends.range(new.clone()).any(|it| is_beyond(it, asked, true))
     }
 
@@ -146,6 +147,7 @@ impl Ledger {
         pair.take_again(taken.iter());
         self.check_asked(address, taken.iter(), true);
         self.check_error(address, taken.iter(), |_| true);
+        self.check_connected(address, taken.iter());
     }
 
     /// Receives are about to be posted to a queue pair. Returns whether these are the first ones that it has.
@@ -246,6 +248,26 @@ impl Ledger {
         let mut calls = vec![posted.here()];
         calls.extend(self.made_by(Thing::QueuePair, address));
         self.found(Kind::BeyondAsked, says, calls);
+    }
+
+    /// Reports a thread that was told that a queue pair is not connected, and posts a request with data to it.
+    fn check_connected<'a>(
+        &mut self,
+        address: usize,
+        mut posted: impl Iterator<Item = &'a Posted>,
+    ) {
+        let Some(pair) = self.pairs.get_mut(&address) else { return };
+        let number = pair.number;
+        let Some(request) = posted.find(|it| it.bytes > 0) else { return };
+        let Some((event, got)) = pair.unconnected_by(request.call.thread) else { return };
+        pair.forget_unconnected();
+        let says = format!(
+            "A {} is posted to queue pair {number:#x} after {event}, so it is not connected: it can only be flushed.",
+            request.what
+        );
+        let mut calls = vec![request.here(), ("the event was got here".to_owned(), got)];
+        calls.extend(self.made_by(Thing::QueuePair, address));
+        self.found(Kind::PostedAfterError, says, calls);
     }
 
     /// Reports a thread that polled an error and continues to post. A request without data does not count. It may be a

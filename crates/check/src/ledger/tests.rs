@@ -753,6 +753,46 @@ fn messages_of_xrc_are_lost_with_their_shared_receive_queue() {
     assert_eq!(places, [30, 3]);
 }
 
+/// Rule: CHK-24
+#[test]
+fn a_shared_receive_queue_that_ran_dry_is_named() {
+    let mut ledger = Ledger::default();
+    ledger.made(Thing::SharedReceiveQueue, SRQ, CONTEXT, 4, &at(3));
+    ledger.made(Thing::QueuePair, QP, CONTEXT, 7, &at(1));
+    ledger.pair_made(QP, 7, Asked { shared: SRQ, ..Asked::default() });
+    ledger.pair_ended(QP, 0, RanDry { times: 2, waits: 1 }, &at(30));
+    let mistakes = ledger.take();
+    let [dry] = &mistakes[..] else { panic!("{mistakes:?}") };
+    let says = "Queue pair 0x7 had no receive for a message in its shared receive queue, 2 times: its peer was asked to \
+                wait for 1 ms in all.";
+    assert_eq!((dry.kind, &dry.says[..]), (Kind::RanDry, says));
+    assert_eq!(dry.calls[0], ("its shared receive queue was made here".to_owned(), at(3)));
+}
+
+/// Rule: CHK-08
+#[test]
+fn a_thread_that_knows_that_nobody_is_connected_posts() {
+    let event = "RDMA_CM_EVENT_REJECTED";
+    let unconnected = |thread| {
+        let mut ledger = with_pair();
+        ledger.pair_unconnected(QP, event, &Call::by(thread));
+        ledger
+    };
+    let posts = |ledger: &mut Ledger, bytes| {
+        let posted = Posted { bytes, call: Call::by(1), ..send(1, true) };
+        ledger.sends_taken(QP, &[posted]);
+        kinds(ledger)
+    };
+    let mut ledger = unconnected(1);
+    assert_eq!(posts(&mut ledger, 0), [], "a marker");
+    assert_eq!(posts(&mut ledger, 8), [Kind::PostedAfterError]);
+    assert_eq!(posts(&mut ledger, 8), [], "it is told once");
+    assert_eq!(posts(&mut unconnected(2), 8), [], "another thread has the event");
+    let mut ledger = unconnected(1);
+    ledger.pair_connected(QP, Peer { gid: [0; 16], slot: 1 });
+    assert_eq!(posts(&mut ledger, 8), []);
+}
+
 const SRQ: usize = 0x4000;
 
 /// Rule: CHK-21

@@ -36,6 +36,12 @@ impl Checker {
         self.tell(|ledger| ledger.connection_event_got(event, &call));
     }
 
+    /// By an event that the program gets, a queue pair is not connected.
+    pub(crate) fn pair_unconnected(&self, address: usize, event: &'static str) {
+        let call = self.call();
+        self.tell(|ledger| ledger.pair_unconnected(address, event, &call));
+    }
+
     /// The program acknowledges an event of rdma_cm.
     pub(crate) fn connection_event_acknowledged(&self, address: usize) {
         let call = self.call();

@@ -2,10 +2,14 @@
 //! time. First it asks whether there is anybody to tell ([`transom_rdma_cm_watched`]). If not, it calls none of the
 //! others.
 //!
-//! The addresses are the program's. Nothing here follows them.
+//! The addresses are the program's. Only those of an event that the program is about to get, and of its id, are followed.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use transom_abi::{
+    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, rdma_cm_event,
+    rdma_cm_id,
+};
 use transom_check::ledger::{ConnectionEvent, Event, Owner, Thing};
 use transom_system::callers::is_ours;
 use transom_system::sanitizers;
@@ -58,11 +62,37 @@ pub extern "C" fn transom_rdma_cm_event_got(
     id: *const c_void,
     group: *const c_void,
 ) {
+    let (given, asked) = (event, id);
     let (address, id, group) = (event.addr(), id.addr(), group.addr());
     let event = ConnectionEvent { address, length, id, group };
     effect_always(|| {
-        on().into_iter().for_each(|checker| checker.connection_event_got(event));
+        let Some(checker) = on() else { return };
+        checker.connection_event_got(event);
+        // SAFETY: librdmacm gives the program an event of its own with an id that lives, or of a request with the listener.
+        if let Some((pair, name)) = unsafe { unconnected(given.cast(), asked.cast()) } {
+            checker.pair_unconnected(pair, name);
+        }
     });
+}
+
+/// If an event says that its id is not connected: the address of the id's queue pair, and the event's name.
+///
+/// # Safety
+/// Both are readable.
+unsafe fn unconnected(
+    event: *const rdma_cm_event,
+    id: *const rdma_cm_id,
+) -> Option<(usize, &'static str)> {
+    // SAFETY: by the contract of this function.
+    let name = match unsafe { (*event).event } {
+        RDMA_CM_EVENT_CONNECT_ERROR => "RDMA_CM_EVENT_CONNECT_ERROR",
+        RDMA_CM_EVENT_UNREACHABLE => "RDMA_CM_EVENT_UNREACHABLE",
+        RDMA_CM_EVENT_REJECTED => "RDMA_CM_EVENT_REJECTED",
+        _ => return None,
+    };
+    // SAFETY: as above.
+    let pair = unsafe { (*id).qp };
+    (!pair.is_null()).then(|| (pair.addr(), name))
 }
 
 /// The program acknowledges an event.

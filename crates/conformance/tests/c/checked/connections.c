@@ -164,6 +164,40 @@ static void acknowledged_twice(int wrong)
 	end(&asked);
 }
 
+/* The peer rejects, and the wrong form sends all the same. */
+static void posted_after_error(int wrong)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct ibv_qp_init_attr init = small(IBV_QPT_RC);
+	struct ibv_sge data = {.length = 4};
+	struct ibv_send_wr send = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE, .sg_list = &data, .num_sge = 1};
+	struct rdma_conn_param param = {.private_data = "hello", .private_data_len = 6};
+	struct rdma_cm_id *listening, *active;
+	struct sockaddr_storage address;
+	struct rdma_cm_event *request;
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc;
+
+	CHECK(channel);
+	listening = listener(channel, AF_INET, RDMA_PS_TCP, &address);
+	active = resolved(channel, RDMA_PS_TCP, &address);
+	init.cap.max_inline_data = 4;
+	CHECK(!rdma_create_qp(active, NULL, &init) && !rdma_connect(active, &param));
+	request = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(!rdma_reject(request->id, NULL, 0) && !rdma_destroy_id(request->id) && !rdma_ack_cm_event(request));
+	expect(channel, RDMA_CM_EVENT_REJECTED);
+	data.addr = (uintptr_t)"lost";
+	if (wrong) {
+		CHECK(!ibv_post_send(active->qp, &send, &bad)); /* posted */
+		polled(active->send_cq, 1);
+	} else {
+		CHECK(!ibv_poll_cq(active->send_cq, 1, &wc));
+	}
+	rdma_destroy_qp(active);
+	CHECK(!rdma_destroy_id(active) && !rdma_destroy_id(listening));
+	rdma_destroy_event_channel(channel);
+}
+
 static void used_after_destroy(int wrong)
 {
 	struct asked asked = ask();
@@ -188,6 +222,7 @@ int main(int count, char **arguments)
 		{"used-after-ack", used_after_ack},
 		{"parameters-after-ack", parameters_after_ack},
 		{"acknowledged-twice", acknowledged_twice},
+		{"posted-after-error", posted_after_error},
 		{"used-after-destroy", used_after_destroy},
 	};
 

@@ -36,6 +36,16 @@ fn an_event_of_an_id_is_never_acknowledged() {
     PROGRAM.shows(Kind::NeverAcked, &["got"]);
 }
 
+/// Rule: CHK-08
+#[test]
+fn a_request_is_posted_although_the_peer_has_rejected() {
+    let found = PROGRAM.shows(Kind::PostedAfterError, &["posted"]);
+    assert!(
+        found.says.contains("after RDMA_CM_EVENT_REJECTED, so it is not connected"),
+        "{found:#?}"
+    );
+}
+
 /// Rule: CHK-33
 #[test]
 fn private_data_is_used_after_its_event_was_acknowledged() {
