@@ -30,10 +30,10 @@ pub use access::Access;
 /// Atomics that a model checker can stand in for.
 mod sync {
     #[cfg(not(loom))]
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
     #[cfg(loom)]
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
     /// Orders what precedes before what follows, for every thread.
     ///
@@ -43,6 +43,6 @@ mod sync {
     #[inline]
     pub(crate) fn total_order() {
         #[cfg(loom)]
-        loom::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 }

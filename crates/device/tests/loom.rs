@@ -10,9 +10,10 @@
 use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::{AtomicU32, Ordering::*};
 use loom::thread;
 use transom_device::Access;
+use transom_device::execution::{AccessLog, Logged};
 use transom_device::protection::*;
 use transom_device::qp::{QpSummary, QpTable};
 
@@ -374,4 +375,106 @@ fn a_region_is_never_gone_under_a_window_that_was_just_bound() {
         // A bind that is refused may have kept the region busy for a moment; both may fail then.
         assert!(!(gone && bound), "gone: {gone}, bound: {bound}");
     });
+}
+
+/// An access of the log's tests, told from others by its address.
+fn logged(operation: Operation, address: u64) -> Attempt {
+    Attempt { operation, key: Key(9), address, length: 8, qp: 3, pd: 0 }
+}
+
+fn drain(log: &AccessLog, found: &mut Vec<u64>) {
+    log.drain(|logged| match logged {
+        Logged::Access(attempt) => found.push(attempt.address),
+        Logged::Gap => found.push(u64::MAX),
+    });
+}
+
+/// A WRITE is logged, or its initiator knows that it is not. Each comes out once.
+#[test]
+fn every_logged_access_comes_out_once() {
+    loom::model(|| {
+        let log = Arc::new(AccessLog::default());
+        let writers = [1, 2].map(|address| {
+            let log = log.clone();
+            thread::spawn(move || log.add(&logged(Operation::Write, address)))
+        });
+        let mut found = Vec::new();
+        drain(&log, &mut found);
+        let are_logged = writers.map(|it| it.join().unwrap());
+        drain(&log, &mut found);
+        found.sort_unstable();
+        let expected: Vec<u64> =
+            [1, 2].into_iter().zip(are_logged).filter(|it| it.1).map(|it| it.0).collect();
+        assert_eq!(found, expected);
+    });
+}
+
+/// Whoever sees the data of a WRITE finds it in the log.
+#[test]
+fn a_write_whose_data_is_seen_is_in_the_log() {
+    loom::model(|| {
+        let log = Arc::new(AccessLog::default());
+        let data = Arc::new(AtomicU32::new(0));
+        let writer = {
+            let (log, data) = (log.clone(), data.clone());
+            thread::spawn(move || {
+                let is_logged = log.add(&logged(Operation::Write, 1));
+                if is_logged {
+                    data.store(1, Relaxed);
+                }
+                is_logged
+            })
+        };
+        let is_seen = data.load(Acquire) == 1;
+        let mut found = Vec::new();
+        drain(&log, &mut found);
+        assert!(!is_seen || found == [1]);
+        assert!(writer.join().unwrap() || found.is_empty());
+    });
+}
+
+/// One peer WRITEs, another READs that and then WRITEs too. If the process finds the second WRITE, then what says that
+/// its peer knew of the first lies between the two, or in place of both.
+#[test]
+fn a_read_stands_between_the_write_that_it_saw_and_those_behind_it() {
+    // So that there is room for all, or for some.
+    for before in [0, 2, 3] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || reads_and_writes(before));
+    }
+}
+
+fn reads_and_writes(before: u64) {
+    let log = Arc::new(AccessLog::default());
+    let data = Arc::new(AtomicU32::new(0));
+    assert!((0..before).all(|nth| log.add(&logged(Operation::Write, 10 + nth))));
+    let first = {
+        let (log, data) = (log.clone(), data.clone());
+        thread::spawn(move || {
+            if log.add(&logged(Operation::Write, 1)) {
+                data.store(1, Release);
+            }
+        })
+    };
+    let second = {
+        let (log, data) = (log.clone(), data.clone());
+        thread::spawn(move || {
+            let has_seen = data.load(Acquire) == 1;
+            log.add_done(&logged(Operation::Read, 2));
+            log.add(&logged(Operation::Write, 3));
+            has_seen
+        })
+    };
+    let mut found = Vec::new();
+    drain(&log, &mut found);
+    drain(&log, &mut found);
+    first.join().unwrap();
+    let has_seen = second.join().unwrap();
+    drain(&log, &mut found);
+    let place = |address| found.iter().position(|it| *it == address);
+    if has_seen && let (Some(one), Some(three)) = (place(1), place(3)) {
+        let between = &found[one..three.max(one)];
+        assert!(between.iter().any(|it| [2, u64::MAX].contains(it)), "{found:?}");
+    }
 }

@@ -54,12 +54,14 @@ use transom_device::qp::{QpNumber, Service};
 use transom_host::device::Device;
 use transom_host::events::{AsyncEvent, EventQueue};
 use transom_host::objects::{QueuePair, SharedReceiveQueue};
+use transom_system::ThisProcess;
 use transom_system::environment::CHECK;
 use transom_system::failure::caught_aside;
 use transom_system::fork::Owner;
 use transom_system::memory::{Maps, Reader};
 use transom_thread::uncancelled;
 
+use self::claims::take_logged;
 use self::end::{Left, PATIENCE};
 pub(crate) use self::events::fatal;
 pub(crate) use self::forks::{is_fork_safe, uses};
@@ -76,8 +78,12 @@ pub(crate) struct Checker {
     sleepers: Sleepers,
     /// The program has polled an error.
     has_errors: AtomicBool,
-    /// All queue pairs tell of each write by a peer.
+    /// All queue pairs tell of each write by a peer at once.
     watches_writes: AtomicBool,
+    /// There are some of `logging`.
+    has_logs: AtomicBool,
+    /// The processes in whose logs peers log what they do.
+    logging: Mutex<Vec<Weak<ThisProcess>>>,
     /// Queue pairs, by the addresses of their `ibv_qp`.
     pairs: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
     /// Shared receive queues of XRC, by the addresses of their `ibv_srq`.
@@ -215,6 +221,8 @@ impl Checker {
             sleepers,
             has_errors: AtomicBool::new(false),
             watches_writes: AtomicBool::new(false),
+            has_logs: AtomicBool::new(false),
+            logging: Mutex::default(),
             pairs,
             xrc_queues,
             devices,
@@ -257,7 +265,10 @@ impl Checker {
 
     fn told<T>(&self, keeps: impl Fn(Kind) -> bool, what: impl FnOnce(&mut Ledger) -> T) -> T {
         let _telling = Telling::begin();
+        let logging = self.logging();
         let mut ledger = self.ledger.lock();
+        // What peers have done so far comes before what is told now.
+        logging.iter().for_each(|it| take_logged(&mut ledger, it.segment().access_log()));
         let answer = what(&mut ledger);
         let mut found = ledger.take();
         drop(ledger);

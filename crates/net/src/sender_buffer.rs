@@ -125,7 +125,7 @@ impl Source for SenderBuffer<'_> {
 mod tests {
     use transom_device::Access;
     use transom_device::protection::{KeyOwner, Kind, Place, Region, Scramble};
-    use transom_device::qp::{Gate, Peering, Service};
+    use transom_device::qp::{Bypass, Gate, Peering, Service};
     use transom_system::memory::Copier;
     use transom_system::registry::Registry;
     use transom_system::segment::KEY_SLOTS;
@@ -159,7 +159,7 @@ mod tests {
         summary.set_peering(Peering { from: to, first: Psn::new(0), mtu_code, established });
         let (service, access) = (Service::Rc, Access::empty());
         let gate =
-            |state| Gate { state, service, access, read_resources: 0, pd, by_message: false };
+            |state| Gate { state, service, access, read_resources: 0, pd, bypass: Bypass::Free };
         let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         let wake = wake.expect("a descriptor");
         let memory = PeerMemory { pid: std::process::id(), shared: None, wake, shadow: None };

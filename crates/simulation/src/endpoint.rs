@@ -10,7 +10,7 @@ use transom_device::execution::{
     Segmentation, Sent, Sink,
 };
 use transom_device::protection::{Grant, Operation, Refusal};
-use transom_device::qp::{Gate, Peering, QpNumber, QpState, QpSummary, Service};
+use transom_device::qp::{Bypass, Gate, Peering, QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest};
 use transom_device::transport::burst::Burst;
 use transom_device::transport::responder::PacketResponder;
@@ -133,7 +133,7 @@ impl Endpoint {
             access: attributes.qp_access_flags,
             read_resources: attributes.max_dest_rd_atomic,
             pd,
-            by_message: false,
+            bypass: Bypass::Free,
         });
         let [sq_psn, rq_psn] = [attributes.sq_psn, attributes.rq_psn].map(Psn::new);
         let mtu_code = (path_mtu / 128).ilog2() as u8;

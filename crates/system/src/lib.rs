@@ -90,7 +90,8 @@ mod watched;
 pub use guid::{node_guid, system_image_guid};
 pub use held_back::{Accessed, Held, HeldBackHere};
 pub use process::{
-    Place, ThisProcess, Unchanged, note_write, watch_refusals, watch_writes, writes_are_watched,
+    Place, ThisProcess, Unchanged, note_write, watch_refusals, watch_writes, watch_writes_at_once,
+    watched_bypass,
 };
 pub use say::{leave_the_hint_out, say, say_to_a_reader};
 pub use watched::Watched;

@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use tracing::debug;
 use transom_device::execution::MemoryGone;
 use transom_device::protection::{Announcer, Attempt, Grant, Refusal, Waiter};
-use transom_device::qp::{QpNumber, QpSummary};
+use transom_device::qp::{Bypass, QpNumber, QpSummary};
 
 use crate::catalog::{FreeEntries, Listed, Number};
 use crate::clock;
@@ -39,16 +40,29 @@ static REFUSALS: OnceLock<fn(&Refusal)> = OnceLock::new();
 /// Who wants to know of each write by a peer.
 static WRITES: OnceLock<fn(&Attempt)> = OnceLock::new();
 
-/// Has a function told of each write by a peer that this process carries out, as [`watch_refusals`]. To be told of all,
-/// queue pairs have to have them [asked for](QpSummary::ask_by_message).
+/// Somebody wants to know of each at once.
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+
+/// Has a function told of each write by a peer that this process carries out, as [`watch_refusals`]. It hears of those
+/// that peers carry out only by the [log](Segment::access_log). What queue pairs may let their peers do from now on is
+/// [`watched_bypass`].
 pub fn watch_writes(watch: fn(&Attempt)) {
     let _ = WRITES.set(watch);
 }
 
-/// Whether somebody wants to know of each write by a peer.
-#[inline]
-pub fn writes_are_watched() -> bool {
-    WRITES.get().is_some()
+/// The same, with each told at once.
+pub fn watch_writes_at_once(watch: fn(&Attempt)) {
+    AT_ONCE.store(true, SeqCst);
+    watch_writes(watch);
+}
+
+/// What a queue pair of this segment may let its peers do while somebody wants to know of each write.
+pub fn watched_bypass(segment: &Segment) -> Bypass {
+    match WRITES.get() {
+        None => Bypass::Free,
+        Some(_) if segment.logs_accesses() && !AT_ONCE.load(SeqCst) => Bypass::Logged,
+        Some(_) => Bypass::Forbidden,
+    }
 }
 
 /// A peer has written to memory of this process.

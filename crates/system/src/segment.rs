@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::thread::futex;
+use transom_device::execution::AccessLog;
 use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, RecentSlots, Scramble};
 use transom_device::qp::{QpSummary, QpTable, SrqSummary};
 
@@ -93,6 +94,8 @@ pub struct Header {
     has_latencies: AtomicU32,
     /// How often a receiving end of XRC has lost its connection.
     pub ended_targets: AtomicU32,
+    /// The log of accesses has memory.
+    has_access_log: AtomicU32,
 }
 
 /// How a process is woken for new messages.
@@ -212,6 +215,7 @@ struct Layout {
     shared_queues: [SrqSummary; SRQ_SLOTS],
     places: [Traffic; QP_SLOTS],
     latencies: Latencies,
+    access_log: AccessLog,
     catalog: Catalog,
     events: EventRing,
     requests: [Ring; PROCESSES],
@@ -247,7 +251,7 @@ impl Segment {
     #[cfg(test)]
     pub(crate) const LAYOUT: [usize; 3] = [
         size_of::<Layout>(),
-        std::mem::offset_of!(Header, has_latencies),
+        std::mem::offset_of!(Header, has_access_log),
         std::mem::offset_of!(Layout, catalog),
     ];
 
@@ -466,6 +470,28 @@ impl Segment {
             let latencies = unsafe { &raw const (*self.layout.as_ptr()).latencies };
             self.commit(latencies.addr(), size_of::<Latencies>())?;
             self.header().has_latencies.store(1, Release);
+        }
+        Ok(())
+    }
+
+    /// The log of accesses that go around the responder. It has memory before any queue pair asks for it.
+    #[inline]
+    pub fn access_log(&self) -> &AccessLog {
+        // SAFETY: as in `header`.
+        unsafe { &(*self.layout.as_ptr()).access_log }
+    }
+
+    /// Whether it has memory.
+    pub fn logs_accesses(&self) -> bool {
+        self.header().has_access_log.load(Acquire) != 0
+    }
+
+    /// Puts memory behind it.
+    pub fn open_access_log(&self) -> io::Result<()> {
+        if !self.logs_accesses() {
+            let log = std::ptr::from_ref(self.access_log());
+            self.commit(log.addr(), size_of::<AccessLog>())?;
+            self.header().has_access_log.store(1, Release);
         }
         Ok(())
     }

@@ -107,6 +107,11 @@ impl Ledger {
         }
     }
 
+    /// Something has happened by which peers may know of all that was written so far.
+    pub fn peers_may_know(&mut self) {
+        self.arrived.forget();
+    }
+
     /// A peer has written to some bytes, by the queue pair of this number. `address` counts as the region or window of
     /// `key` does.
     pub fn written(&mut self, what: &str, number: u32, key: u32, address: u64, length: u64) {

@@ -16,6 +16,7 @@
 //! the requester numbers them and keeps to a window. [`transport`](crate::transport), a layer above, decides their form
 //! and which answers count.
 
+mod access_log;
 mod copy;
 mod counted;
 mod effects;
@@ -35,6 +36,7 @@ mod shortcuts;
 mod tally;
 mod watched;
 
+pub use access_log::{AccessLog, Logged};
 pub use copy::{CopyError, Sink, Source};
 pub use counted::Counted;
 pub use effects::{Effect, Effects};

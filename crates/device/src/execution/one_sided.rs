@@ -3,24 +3,26 @@
 
 use transom_wire::Psn;
 
-use super::{CopyError, Part, Sink, Source};
+use super::{AccessLog, CopyError, Part, Sink, Source};
 use crate::protection::{
     Announcer, Attempt, Grant, KeyTable, Operation, Reason, Refusal, RemoteAddress, Waiter, admit,
 };
-use crate::qp::{Gate, Look, QpNumber, QpState, QpSummary, Service, SrqSummary};
+use crate::qp::{Bypass, Gate, Look, QpNumber, QpState, QpSummary, Service, SrqSummary};
 
 /// Bytes copied under one announcement: a revocation waits for one chunk, not for a gigabyte.
 pub const CHUNK: u64 = 256 << 10;
 
 /// An initiator that bypasses the responder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Initiator {
+#[derive(Clone, Copy, Debug)]
+pub struct Initiator<'m> {
     /// Its queue pair.
     pub from: QpNumber,
     /// The PSN of its first message.
     pub first: Psn,
     /// Its transport service.
     pub service: Service,
+    /// The target process's log.
+    pub log: &'m AccessLog,
 }
 
 /// The protection domain that keys are checked against.
@@ -48,7 +50,7 @@ pub struct Target<'m> {
     /// How to wait.
     pub waiter: &'m dyn Waiter,
     /// The initiator that bypasses the responder. `None` for the responder itself, which has checked already.
-    pub initiator: Option<Initiator>,
+    pub initiator: Option<Initiator<'m>>,
     /// The protection domain that keys are checked against.
     pub domain: KeyDomain<'m>,
 }
@@ -64,26 +66,32 @@ pub struct Admission {
 impl Admission {
     /// How the queue pair looks now, if it receives, and the initiator, if one goes around the responder, may do
     /// that: the queue pair listens to it, expects its first message, and has no first message to see yet
-    /// (rules PSN-02, RA-05), nor each that comes.
+    /// (rules PSN-02, RA-05), nor each that comes before it is carried out.
     #[inline]
-    fn ask(summary: &QpSummary, initiator: Option<Initiator>) -> Option<Self> {
+    fn ask(summary: &QpSummary, initiator: Option<Initiator<'_>>) -> Option<Self> {
         let look = summary.look();
         let (gate, peering) = (look.gate(), look.peering());
         let listens = initiator.is_none_or(|initiator| {
             peering.from == initiator.from
                 && peering.first == initiator.first
                 && gate.service == initiator.service.target()
-                && !gate.by_message
+                && gate.bypass != Bypass::Forbidden
                 && (peering.established || gate.state != QpState::Rtr)
         });
         (listens && gate.receives()).then_some(Self { look, gate })
     }
 
-    /// Keeps this for the next time. It is a function of its own, so that most operations need not put it in memory.
+    /// Keeps this for the next time, unless each access is logged, which [`Target::try_at_once`] does not do. It is a
+    /// function of its own, so that most operations need not put it in memory.
     #[cold]
     #[inline(never)]
-    fn renew(kept: &mut Option<Self>, summary: &QpSummary, initiator: Option<Initiator>) {
-        *kept = Self::ask(summary, initiator);
+    fn renew(kept: &mut Option<Self>, summary: &QpSummary, initiator: Option<Initiator<'_>>) {
+        *kept = Self::ask(summary, initiator).filter(|it| it.gate.bypass == Bypass::Free);
+    }
+
+    /// The log for what this initiator does now, if there is one.
+    fn log<'m>(&self, initiator: Option<Initiator<'m>>) -> Option<&'m AccessLog> {
+        initiator.filter(|_| self.gate.bypass == Bypass::Logged).map(|it| it.log)
     }
 }
 
@@ -99,6 +107,13 @@ pub enum Stop {
     /// The caller's own side failed.
     #[error("refused on this side: {0}")]
     Near(#[source] Refusal),
+}
+
+/// Why a chunk was not copied.
+enum Undone {
+    Copy(CopyError),
+    /// It has to be logged, and that is impossible now.
+    Unlogged,
 }
 
 /// Memory that its key still grants is not there any more.
@@ -146,9 +161,11 @@ impl<'m> Target<'m> {
         copy: impl FnOnce(&Grant<'_>) -> bool,
     ) -> bool {
         if let Some(admission) = kept {
-            let copy = |grant: &Grant<'_>| if copy(grant) { Ok(()) } else { Err(CopyError::Far) };
-            let part = Part::whole(length);
-            let copied = self.chunk(admission, operation, at, part, 0, |_, grant| copy(grant));
+            let copy = |_, grant: &Grant<'_>, _: &Attempt| match copy(grant) {
+                true => Ok(()),
+                false => Err(Undone::Copy(CopyError::Far)),
+            };
+            let copied = self.chunk(admission, operation, at, Part::whole(length), 0, copy);
             if let Some(copied) = copied {
                 return copied.is_ok();
             }
@@ -206,7 +223,17 @@ impl<'m> Target<'m> {
         let mut done = 0;
         loop {
             let admission = Admission::ask(self.summary, self.initiator).ok_or(Stop::Closed)?;
-            if let Some(copied) = self.chunk(&admission, operation, at, part, done, &mut copy) {
+            let log = admission.log(self.initiator);
+            let copy = |done, grant: &Grant<'_>, attempt: &Attempt| {
+                let is_write = operation == Operation::Write;
+                if is_write && done == 0 && log.is_some_and(|log| !log.add(attempt)) {
+                    return Err(Undone::Unlogged);
+                }
+                copy(done, grant).map_err(Undone::Copy)?;
+                log.filter(|_| !is_write).inspect(|log| log.add_done(attempt));
+                Ok(())
+            };
+            if let Some(copied) = self.chunk(&admission, operation, at, part, done, copy) {
                 done += copied?;
                 if done == part.length {
                     return Ok(());
@@ -225,7 +252,7 @@ impl<'m> Target<'m> {
         RemoteAddress { address, key }: RemoteAddress,
         Part { offset, length, total }: Part,
         done: u64,
-        copy: impl FnOnce(u64, &Grant<'_>) -> Result<(), CopyError>,
+        copy: impl FnOnce(u64, &Grant<'_>, &Attempt) -> Result<(), Undone>,
     ) -> Option<Result<u64, Stop>> {
         let Admission { look, gate } = admission;
         let Some(pd) = self.pd(gate) else { return Some(Err(Stop::Closed)) };
@@ -257,10 +284,11 @@ impl<'m> Target<'m> {
             return None;
         }
         let chunk = CHUNK.min(length - done);
-        Some(match copy(done, &grant.narrow(chunk)) {
+        Some(match copy(done, &grant.narrow(chunk), &attempt) {
             Ok(()) => Ok(chunk),
-            Err(CopyError::Near(refusal)) => Err(Stop::Near(refusal)),
-            Err(CopyError::Far) => Err(gone(&{ attempt }, self.keys)),
+            Err(Undone::Copy(CopyError::Near(refusal))) => Err(Stop::Near(refusal)),
+            Err(Undone::Copy(CopyError::Far)) => Err(gone(&{ attempt }, self.keys)),
+            Err(Undone::Unlogged) => Err(Stop::Closed),
         })
     }
 

@@ -262,6 +262,7 @@ fn offset_within(base: u64, extent: u64, address: u64, length: u64) -> Result<u6
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::qp::Bypass;
 
     const BASE: u64 = 0x1000;
     const STAMP: Stamp = Stamp { qp: 8, pd: 3, wr_id: 0, now: 0 };
@@ -367,7 +368,7 @@ mod tests {
             access: Access::all(),
             read_resources: 1,
             pd: STAMP.pd,
-            by_message: false,
+            bypass: Bypass::Free,
         };
         let none = Gate { access: Access::empty(), read_resources: 0, ..gate };
         let unread = Gate { access: Access::all(), ..none };

@@ -6,4 +6,6 @@ mod summary;
 
 pub use number::QpNumber;
 pub use state::{Attributes, Mask, ModifyError, QpState, Service, check_transition};
-pub use summary::{Gate, Look, Peering, Presence, QpSummary, QpTable, SharedQueue, SrqSummary};
+pub use summary::{
+    Bypass, Gate, Look, Peering, Presence, QpSummary, QpTable, SharedQueue, SrqSummary,
+};

@@ -19,8 +19,37 @@ pub struct Gate {
     pub read_resources: u8,
     /// The protection domain's number.
     pub pd: u32,
-    /// Its peer's WRITEs and READs come as messages only, for something here is to see each.
-    pub by_message: bool,
+    /// Whether its peer's WRITEs, READs and atomics may go around the responder.
+    pub bypass: Bypass,
+}
+
+/// Whether initiators that can reach the memory themselves may go around the responder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bypass {
+    /// They may.
+    Free,
+    /// They may, if they log each access in the [`AccessLog`](crate::execution::AccessLog) of the process.
+    Logged,
+    /// Each request comes as a message, because something here is to see it first.
+    Forbidden,
+}
+
+impl Bypass {
+    const fn pack(self) -> u64 {
+        match self {
+            Self::Free => 0,
+            Self::Logged => LOGGED,
+            Self::Forbidden => FORBIDDEN,
+        }
+    }
+
+    const fn unpack(word: u64) -> Self {
+        match (word & FORBIDDEN, word & LOGGED) {
+            (0, 0) => Self::Free,
+            (0, _) => Self::Logged,
+            _ => Self::Forbidden,
+        }
+    }
 }
 
 /// The rights to flush do not fit beside the others; they go where the service leaves room.
@@ -33,15 +62,17 @@ const HERE: u64 = 1 << 15;
 /// count. They lie above the state.
 const LIFE: u64 = 31 << 3;
 
-/// The bit of [`Gate::by_message`].
-const BY_MESSAGE: u64 = 1 << 14;
+/// The bit of [`Bypass::Logged`].
+const LOGGED: u64 = 1 << 11;
+/// The bit of [`Bypass::Forbidden`]. The other one does not count beside it.
+const FORBIDDEN: u64 = 1 << 14;
 
 impl Gate {
     fn pack(self) -> u64 {
         self.state as u64
             | (self.service as u64) << 8
             | u64::from(self.access.bits() >> 8 & FLUSH_BITS) << 12
-            | (u64::from(self.by_message) * BY_MESSAGE)
+            | self.bypass.pack()
             | HERE
             | u64::from(self.access.bits() as u8) << 16
             | u64::from(self.read_resources) << 24
@@ -52,13 +83,13 @@ impl Gate {
         Self {
             state: QpState::from_code(word as u8 & 7),
             // We did not write any other value. UD admits the least.
-            service: Service::from_code((word >> 8) as u8 & 0xf).unwrap_or(Service::Ud),
+            service: Service::from_code((word >> 8) as u8 & 7).unwrap_or(Service::Ud),
             access: Access::from_bits_retain(
                 (word >> 16) as u32 & 0xff | ((word >> 12) as u32 & FLUSH_BITS) << 8,
             ),
             read_resources: (word >> 24) as u8,
             pd: (word >> 32) as u32,
-            by_message: word & BY_MESSAGE != 0,
+            bypass: Bypass::unpack(word),
         }
     }
 
@@ -207,9 +238,9 @@ impl QpSummary {
         let _ = self.gate.fetch_update(SeqCst, SeqCst, open);
     }
 
-    /// From now on initiators ask by message, until the gate is opened anew.
-    pub fn ask_by_message(&self) {
-        self.gate.fetch_or(BY_MESSAGE, SeqCst);
+    /// From now on initiators may do no more than this, until the gate is opened anew.
+    pub fn restrict(&self, bypass: Bypass) {
+        self.gate.fetch_or(bypass.pack(), SeqCst);
     }
 
     /// The queue pair does not exist any more: everyone who looks sees one in error.
@@ -507,7 +538,7 @@ mod tests {
             access: Access::empty(),
             read_resources: 0,
             pd: 1,
-            by_message: false,
+            bypass: Bypass::Free,
         }
     }
 

@@ -7,7 +7,6 @@ use transom_device::Access;
 use transom_device::protection::{Key, Operation, Snapshot};
 use transom_host::device::{Device, Listener, listen};
 
-use super::claims::watch_writes_of;
 use super::{Checker, checker, id_of};
 
 /// From now on the check hears of peers' requests.
@@ -29,7 +28,7 @@ impl Listener for PeersUse {
             });
             // Before others may take the direct path.
             if !unwatched.is_empty() {
-                watch_writes_of(device, &unwatched);
+                checker.attempt(|| checker.log_writes_of(device, &unwatched));
             }
         }
         // Also after the check has ended: otherwise the right would stay withheld.

@@ -1,5 +1,7 @@
 /* Two peers that write to the memory of this process. Each mistake has a correct twin. The first argument names the
    mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
+#include <sched.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,8 +27,9 @@ struct owner {
 	pid_t peers[PEERS];
 };
 
-/* How a peer gets to know where to write. */
-enum place { THE_SAME, ITS_OWN, TAKEN };
+/* How a peer gets to know where to write. STOPPED is its own, then the same while the first process is stopped;
+   STOPPED_OWN is its own throughout. */
+enum place { THE_SAME, ITS_OWN, TAKEN, STOPPED, STOPPED_OWN };
 
 static void tell(int socket, const void *what, size_t size)
 {
@@ -95,9 +98,27 @@ static void carry_out(struct ibv_qp *qp, struct ibv_send_wr *send)
 	CHECK(wc.status == IBV_WC_SUCCESS);
 }
 
-/* The other process: it writes to the memory of the first one, where it is told to. */
-static void write_there(int nth, int socket, enum place place, int waits)
+/* Waits until the first process is stopped. */
+static void wait_for_stop(void)
 {
+	char path[64], line[512], state;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)getppid());
+	do {
+		FILE *file = fopen(path, "r");
+
+		CHECK(file && fgets(line, sizeof(line), file));
+		fclose(file);
+		CHECK(sscanf(strrchr(line, ')') + 1, " %c", &state) == 1);
+		sched_yield();
+	} while (state != 'T');
+}
+
+/* The other process: it writes to the memory of the first one, where it is told to. `turns` leads from the first such
+   process to the second. */
+static void write_there(int nth, int socket, enum place place, int waits, const int *turns)
+{
+	int stops = place == STOPPED || place == STOPPED_OWN;
 	struct ibv_context *context = opened();
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	struct ibv_cq *cq = ibv_create_cq(context, 2 * DEPTH, NULL, NULL, 0);
@@ -119,7 +140,14 @@ static void write_there(int nth, int socket, enum place place, int waits)
 		struct ibv_send_wr write = {.opcode = IBV_WR_RDMA_WRITE, .sg_list = &data, .num_sge = 1};
 		struct ibv_send_wr take = {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sg_list = &data, .num_sge = 1};
 
-		*taken = place == ITS_OWN ? nth * WRITES + i : i;
+		if (stops && i == 1) {
+			tell_go(socket);
+			wait_for_stop();
+			if (nth == 1)
+				hear_go(turns[0]);
+		}
+		*taken = place == ITS_OWN || place == STOPPED_OWN || (place == STOPPED && i == 0)
+				 ? nth * WRITES + i : i;
 		take.wr.atomic.remote_addr = end.address;
 		take.wr.atomic.compare_add = 1;
 		take.wr.atomic.rkey = end.key;
@@ -129,6 +157,10 @@ static void write_there(int nth, int socket, enum place place, int waits)
 		write.wr.rdma.rkey = end.key;
 		carry_out(qp, &write);
 	}
+	if (stops && nth == 0)
+		tell_go(turns[1]);
+	if (stops && nth == 1)
+		CHECK(!kill(getppid(), SIGCONT));
 	tell_go(socket);
 	hear_go(socket);
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
@@ -139,13 +171,16 @@ static void write_there(int nth, int socket, enum place place, int waits)
 /* Makes the peers. Only then does this process open its device. */
 static void make_peers(struct owner *owner, enum place place, int waits)
 {
+	int turns[2];
+
+	CHECK(!pipe(turns));
 	for (int i = 0; i < PEERS; i++) {
 		int sockets[2];
 
 		CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
 		CHECK((owner->peers[i] = fork()) >= 0);
 		if (!owner->peers[i])
-			write_there(i, sockets[1], place, waits);
+			write_there(i, sockets[1], place, waits, turns);
 		owner->sockets[i] = sockets[0];
 	}
 	owner->context = opened();
@@ -231,12 +266,35 @@ static void written_to_a_ring(int wrong)
 	end_peers(&owner);
 }
 
+/* The peers write while the owner is stopped: to the same bytes, or to their own. */
+static void written_while_stopped(int wrong)
+{
+	struct owner owner;
+
+	make_peers(&owner, wrong ? STOPPED : STOPPED_OWN, 0);
+	CHECK((owner.mr = ibv_reg_mr(owner.pd, memory, sizeof(memory), RIGHTS)));
+	for (int i = 0; i < PEERS; i++) {
+		owner.ends[i] = made_on(owner.pd, owner.cq);
+		meet(owner.ends[i], owner.mr, owner.sockets[i]);
+		hear_go(owner.sockets[i]);
+	}
+	for (int i = 0; i < PEERS; i++)
+		tell_go(owner.sockets[i]);
+	for (int i = 0; i < PEERS; i++)
+		hear_go(owner.sockets[i]);
+	CHECK(!raise(SIGSTOP));
+	for (int i = 0; i < PEERS; i++)
+		hear_go(owner.sockets[i]);
+	end_peers(&owner);
+}
+
 int main(int count, char **arguments)
 {
 	static const struct mistake mistakes[] = {
 		{"written-by-two", written_by_two},
 		{"written-in-turns", written_in_turns},
 		{"written-to-a-ring", written_to_a_ring},
+		{"written-while-stopped", written_while_stopped},
 	};
 
 	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);

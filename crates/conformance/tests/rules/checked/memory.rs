@@ -72,7 +72,17 @@ fn two_peers_write_in_turns_that_the_owner_or_an_atomic_gives() {
     }
 }
 
-/// Then the peers need not tell of their WRITEs, which costs much.
+/// They log what they do in its memory. If they had to ask it, they would wait for ever.
+/// Rule: CHK-64
+#[test]
+fn peers_of_a_checked_process_write_while_it_is_stopped() {
+    const NAME: &str = "written-while-stopped";
+    let kinds: Vec<_> = PEERS.run(&[NAME, "wrong"]).iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [Kind::WritesUnordered]);
+    assert_eq!(PEERS.run(&[NAME, "right"]), []);
+}
+
+/// Then the peers need not tell of their WRITEs.
 /// Rule: CHK-64
 #[test]
 fn nobody_looks_at_the_writes_of_peers_if_nobody_wants_to_know() {

@@ -13,7 +13,7 @@ use transom_device::protection::{
     Announcer, Grant, Hazards, Key, KeyEntry, KeyTable, Reason, RecentSlots, RemoteAddress,
     Scramble, Waiter,
 };
-use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
+use transom_device::qp::{Bypass, Gate, QpNumber, QpState, QpSummary, Service};
 use transom_wire::NakCode;
 
 /// Where the object lies in the target's buffer. Its length is no multiple of 8, so that an aligned
@@ -342,7 +342,7 @@ fn ra_39_too_long_a_message_is_invalid() {
         access: Access::REMOTE,
         read_resources: 1,
         pd: 1,
-        by_message: false,
+        bypass: Bypass::Free,
     });
     let target = Target {
         keys: KeyTable::new(&entries, &open, &scramble, &recent, &hazards),

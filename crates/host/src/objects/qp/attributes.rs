@@ -7,11 +7,12 @@ use tracing::debug;
 use transom_device::Access;
 use transom_device::execution::{Counted, MAX_DATAGRAM};
 use transom_device::qp::{
-    Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
+    Attributes, Bypass, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service,
+    check_transition,
 };
 use transom_device::queue::Address;
 use transom_system::addresses::{LOOPBACK, Unreachable};
-use transom_system::{tools, writes_are_watched};
+use transom_system::{tools, watched_bypass};
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
@@ -429,9 +430,10 @@ impl QueuePair {
             access: Access::from_bits_retain(attributes.access) & (Access::REMOTE | FLUSH),
             read_resources: attributes.max_dest_rd_atomic,
             pd: self.pd_number(),
-            by_message: self.counters.any(Counted::REMOTE)
-                || writes_are_watched()
-                || self.sees_all(),
+            bypass: match self.counters.any(Counted::REMOTE) || self.sees_all() {
+                true => Bypass::Forbidden,
+                false => watched_bypass(self.device.process().segment()),
+            },
         });
     }
 }

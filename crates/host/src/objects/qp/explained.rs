@@ -120,11 +120,6 @@ impl QueuePair {
         self.send.lock().requester.occupancy().0
     }
 
-    /// From now on peers ask for each access by a message.
-    pub fn ask_by_message(&self) {
-        self.summary().ask_by_message();
-    }
-
     /// Notes that a message was dropped. Of many, only some are noted.
     #[cold]
     pub(super) fn note_unheard(&self, from: QpNumber, why: Unheard) {

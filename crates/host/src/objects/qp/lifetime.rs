@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
 use parking_lot::Mutex;
 use transom_device::Access;
 use transom_device::execution::MAX_DATAGRAM;
-use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, SharedQueue};
+use transom_device::qp::{Bypass, Gate, QpNumber, QpState, QpSummary, SharedQueue};
 use transom_system::catalog::Number;
 use transom_system::sanitizers;
 use transom_wire::Psn;
@@ -89,7 +89,7 @@ impl QueuePair {
             state: QpState::Error,
             service: config.service,
             access: Access::empty(),
-            by_message: false,
+            bypass: Bypass::Free,
             read_resources: 0,
             pd: config.pd.as_ref().map_or(0, |pd| pd.number()),
         });

@@ -243,6 +243,7 @@ impl At<'_> {
                 from: self.qp.number,
                 first: self.first,
                 service: self.qp.config.service,
+                log: segment.access_log(),
             }),
             domain,
         };
