@@ -8,6 +8,7 @@ mod sysfs;
 mod timed;
 
 use crate::failure::{Failure, Result};
+use crate::layout;
 use crate::signals::Signals;
 use held::Held;
 use seen::Seen;
@@ -114,6 +115,7 @@ fn keep(
 ) -> Result {
     let Source { registry, held, .. } = source;
     let mut timed = timed::Processes::default();
+    let mut is_told = false;
     loop {
         timed.refresh(registry);
         // Others may have asked for nothing for a while.
@@ -124,10 +126,23 @@ fn keep(
         if let Some(file) = file {
             file.write(&exposition::plain(&source.text()?))?;
         }
+        if !std::mem::replace(&mut is_told, true) {
+            let kept = [directory.map(|it| it.path()), file.map(|it| it.path)];
+            kept.into_iter().flatten().for_each(tell_what_is_kept);
+        }
         if ends.next_within(INTERVAL).is_some() {
             return Ok(());
         }
     }
+}
+
+/// Says that a file or a directory is there now.
+fn tell_what_is_kept(path: &Path) {
+    // If standard error cannot be written, it is there all the same.
+    let _ = layout::stderr().text(format_args!(
+        "transom metrics: keeps {} up to date until you end this command",
+        path.display()
+    ));
 }
 
 fn text(registry: &Registry, devices: &[Description]) -> Result<String> {

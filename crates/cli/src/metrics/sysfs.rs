@@ -57,6 +57,11 @@ impl Directory {
         })
     }
 
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn failure(&self, error: &io::Error) -> Failure {
         Failure::new(format_args!("{}: {error}", self.path.display()))
     }

@@ -25,7 +25,7 @@ use transom_wire::Psn;
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::exporters::{answered, scraped, value};
-use super::losing::losing;
+use super::losing::losing_a_write;
 use super::packets::an_answer_is_missing;
 
 /// The metrics, printed once.
@@ -166,7 +166,7 @@ fn metrics_tell_of_objects_keys_operations_and_queues() {
 fn over_the_wire() {
     interfaces_up();
     // Those of a device are counted from its opening on.
-    let it = losing("drop,op=write,nth=1", 4096, |_| ());
+    let it = losing_a_write(4096);
     let qb = it.pair.qb;
     let (at, key) = (it.far.addr(), it.key());
     // Nothing behind it shows that it is lost.
@@ -212,7 +212,7 @@ fn over_the_wire() {
     }
     // Two WRITEs one after the other: the second shows that the first is lost.
     drop(missing);
-    let it = losing("drop,op=write,nth=1", 4096, |_| ());
+    let it = losing_a_write(4096);
     let qa = it.pair.qa;
     let mut sges = [it.near_sge(0, 100)];
     let mut second = rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, it.far.addr(), it.key());
@@ -261,6 +261,10 @@ fn read_by_others() {
     transom.signal(libc::SIGTERM);
     let printed = transom.success(Duration::from_secs(30)).expect("it ends well");
     assert!(printed.complaints.contains("answers at http://127.0.0.1:9879/metrics"), "{printed:?}");
+    // The paths are long, and lines are broken.
+    let said: Vec<_> = printed.complaints.split_whitespace().collect();
+    let kept = format!("keeps {} up to date", file.display());
+    assert!(said.join(" ").contains(&kept), "{printed:?}");
     assert!(!file.exists());
 }
 
