@@ -269,7 +269,7 @@ fn a_datagram_to_a_group_counts_where_it_is_received() {
 /// A request that the responder drops is sent again when its time is over.
 fn over_the_wire() {
     interfaces_up();
-    let it = losing("drop,op=write,nth=2", 8192, |_| ());
+    let it = losing("drop,op=write,nth=2", 8192);
     let (at, key) = (it.far.addr(), it.key());
     let before = counters();
     for _ in 0..2 {

@@ -17,7 +17,7 @@ use transom_system::addresses::gid;
 use transom_wire::packet::{Aeth, Ending, Operation, Packet, Transport};
 use transom_wire::{Psn, Syndrome};
 
-use super::losing::losing;
+use super::losing::losing_a_write;
 
 /// Waits until a counter has grown so much, and compares others then. What must not come would have come before.
 fn expect(before: &Counters, last: (&str, u64), others: &[(&str, u64)]) {
@@ -87,7 +87,7 @@ fn packets_out_of_order_count_where_they_come() {
 /// The first of two requests gets lost. The second one shows it.
 fn missed() {
     interfaces_up();
-    let it = losing("drop,op=write,nth=1", 8192, |_| ());
+    let it = losing_a_write(8192);
     let qa = it.pair.qa;
     let before = counters();
     let (at, key) = (it.far.addr(), it.key());
