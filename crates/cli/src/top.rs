@@ -258,6 +258,14 @@ mod tests {
 
     /// Rules: SEE-32
     #[test]
+    fn a_page_whose_filter_leaves_nothing_does_not_say_that_nothing_runs() {
+        let page = page(view(), "nosuch");
+        assert!(page.contains("    filter: nosuch\n"), "{page}");
+        assert!(page.contains("None of your processes like that has an RDMA device"), "{page}");
+    }
+
+    /// Rules: SEE-32
+    #[test]
     fn a_page_has_the_newest_refusals_and_counts_the_older_ones() {
         let refusal = |number: usize| Refusal {
             sentence: format!("refusal number {number}."),

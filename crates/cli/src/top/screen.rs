@@ -48,7 +48,7 @@ pub(super) fn draw(buffer: &mut Buffer, view: &View, state: &mut State, palette:
     let [head, middle, foot] = rows(area, [HEAD, 0, FOOT]);
     head::draw(&mut canvas, head, view, state);
     if is_empty(view) {
-        nothing_runs(&mut canvas, middle);
+        nothing_runs(&mut canvas, middle, state);
     } else {
         panels(&mut canvas, middle, view, state);
     }
@@ -67,7 +67,7 @@ pub(super) fn draw_all(buffer: &mut Buffer, view: &View, state: &mut State, pale
     head::draw(&mut canvas, Rect { height: HEAD.min(area.height), ..area }, view, state);
     let mut y = area.y + HEAD;
     if is_empty(view) {
-        nothing_runs(&mut canvas, Rect { y, height: area.height - HEAD, ..area });
+        nothing_runs(&mut canvas, Rect { y, height: area.height - HEAD, ..area }, state);
         return;
     }
     // Nothing is in focus, so no row is selected.
@@ -252,11 +252,19 @@ const NOTHING: [&str; 5] = [
     "    transom bench --quick       some traffic, for a few seconds",
 ];
 
-fn nothing_runs(canvas: &mut Canvas<'_>, area: Rect) {
-    let width = NOTHING.iter().map(|line| line.len()).max().unwrap_or(0) as u16;
+/// The same of those that the filter lets through.
+const NOTHING_LIKE_IT: &str = "None of your processes like that has an RDMA device open here.";
+
+fn nothing_runs(canvas: &mut Canvas<'_>, area: Rect, state: &State) {
+    let mut nothing = NOTHING;
+    if !state.filter.is_empty() {
+        // Others may have one.
+        nothing[0] = NOTHING_LIKE_IT;
+    }
+    let width = nothing.iter().map(|line| line.len()).max().unwrap_or(0) as u16;
     let x = area.x + area.width.saturating_sub(width) / 2;
     let y = area.y + area.height.saturating_sub(NOTHING.len() as u16) / 2;
-    for (line, text) in (y..).zip(NOTHING) {
+    for (line, text) in (y..).zip(nothing) {
         let tone = if line == y { Tone::Strong } else { Tone::Plain };
         canvas.write(area, x, line, text, tone);
     }
