@@ -44,6 +44,13 @@ pub struct Stuck {
     moment: u64,
 }
 
+impl Stuck {
+    /// Whether a thread that sleeps so can certainly not be woken. Otherwise another one may be about to serve the queue.
+    pub const fn is_certain(&self, how: &How<'_>) -> bool {
+        !how.may_wake && (how.is_alone || self.is_keeper)
+    }
+}
+
 /// How a thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct How<'a> {
@@ -246,9 +253,7 @@ impl Ledger {
             }
             (Some(_), false) => ", and was not armed again after its last event",
         };
-        let How { does, may_wake, is_alone } = how;
-        // Another thread may be about to serve the queue, if this one does not.
-        let is_certain = !may_wake && (is_alone || stuck.is_keeper);
+        let (does, is_certain) = (how.does, stuck.is_certain(&how));
         let says = format!("A thread {does} while {of} holds {completions}{why}.");
         let mut calls = Vec::new();
         if call.frames().is_empty() {

@@ -402,7 +402,7 @@ impl Checker {
                 if since.elapsed() >= LONG && !now.is_told {
                     now.is_told = true;
                     if let Some(may_wake) = self.may_wake(thread, &wait, channel, &channels) {
-                        self.tell_wait(thread, &stuck, &wait, may_wake);
+                        self.tell_wait(thread, &stuck, &wait, may_wake, |_| true);
                     }
                 }
                 now.wait = Some((wait, since));
@@ -434,10 +434,19 @@ impl Checker {
         waits_for_it.then(|| wait.has_others || !wait.readable.iter().all(is_vain))
     }
 
-    fn tell_wait(&self, thread: u32, stuck: &Stuck, wait: &Wait, may_wake: bool) {
+    fn tell_wait(
+        &self,
+        thread: u32,
+        stuck: &Stuck,
+        wait: &Wait,
+        may_wake: bool,
+        is_told: impl FnOnce(&How<'_>) -> bool,
+    ) {
         let does = format!("sleeps in {}", wait.function);
         let how = how_it_sleeps(&does, may_wake);
-        self.tell(|ledger| ledger.sleeps(stuck, how, &Call::by(thread)));
+        if is_told(&how) {
+            self.tell(|ledger| ledger.sleeps(stuck, how, &Call::by(thread)));
+        }
     }
 
     /// An event was held for as long as it may be, and nobody has asked for it. If a thread sleeps until it comes, and
@@ -449,9 +458,8 @@ impl Checker {
         let stuck = self.misses(channel, thread)?;
         let wait = self.wait_of(thread)?;
         let may_wake = self.may_wake(thread, &wait, channel, &channels)?;
-        if !may_wake {
-            self.tell_wait(thread, &stuck, &wait, may_wake);
-        }
+        // It sleeps only briefly here, which is nothing to note.
+        self.tell_wait(thread, &stuck, &wait, may_wake, |how| stuck.is_certain(how));
         Some(())
     }
 }

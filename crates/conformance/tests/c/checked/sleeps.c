@@ -205,6 +205,40 @@ static void dispatches(int is_slow)
 	end_with(&pair, channel);
 }
 
+/* Polls once it is told to. */
+static void *polls(void *given)
+{
+	struct handed *handed = given;
+
+	while (sem_wait(&handed->may_begin))
+		CHECK(errno == EINTR);
+	polled(handed->pair->cq, 2);
+	return NULL;
+}
+
+/* One thread takes the events and arms, and another one polls. */
+static void arms_for_another(int wrong)
+{
+	struct ibv_comp_channel *channel;
+	struct pair pair = pair_with(&channel);
+	struct handed handed = {.pair = &pair};
+	struct ibv_wc wc;
+	pthread_t worker;
+
+	CHECK(!wrong && ibv_poll_cq(pair.cq, 1, &wc) == 0);
+	arm(pair.cq);
+	CHECK(!sem_init(&handed.may_begin, 0, 0) && !pthread_create(&worker, NULL, polls, &handed));
+	message(&pair);
+	get_event(channel);
+	ibv_ack_cq_events(pair.cq, 1);
+	arm(pair.cq);
+	until_read_by_epoll(channel);
+	get_event(channel);
+	ibv_ack_cq_events(pair.cq, 1);
+	CHECK(!sem_post(&handed.may_begin) && !pthread_join(worker, NULL));
+	end_with(&pair, channel);
+}
+
 int main(int count, char **arguments)
 {
 	static const struct mistake mistakes[] = {
@@ -216,6 +250,7 @@ int main(int count, char **arguments)
 		{"looks-before", looks_before},
 		{"armed-late", armed_late},
 		{"dispatches", dispatches},
+		{"arms-for-another", arms_for_another},
 	};
 
 	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);

@@ -73,6 +73,7 @@ fn a_thread_that_hands_a_queue_to_another_one_does_not_sleep_for_its_completions
     let slow: Vec<_> = SLEEPS.run(&["dispatches", "wrong"]).iter().map(|it| it.kind).collect();
     assert_eq!(slow, [Kind::SleepsBeside]);
     assert_eq!(SLEEPS.run(&["dispatches", "right"]), []);
+    assert_eq!(SLEEPS.run(&["arms-for-another", "right"]), []);
 }
 
 /// Rules: CHK-50, CQ-10
