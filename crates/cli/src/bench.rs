@@ -35,7 +35,7 @@ use extent::Extent;
 use load::Load;
 use machine::Machine;
 use report::{Outcome, Rounds};
-use rows::{Contender, PICTURES, SIZES, rows};
+use rows::{Contender, PICTURES, rows};
 use statistics::Spread;
 use teams::Teams;
 
@@ -98,7 +98,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result {
             "no workload has \"{part}\" in its name. There are:\n  {names}"
         )));
     }
-    let points = if args.plot.is_some() { PICTURES.len() * SIZES.len() } else { 0 };
+    let points = PICTURES.iter().map(|it| it.sizes.len()).sum();
+    let points = if args.plot.is_some() { points } else { 0 };
     let steps = wanted.len() + usize::from(is_wanted(IDLE)) + points;
     let progress = Progress::of(steps as u64);
     for row in wanted {
@@ -163,7 +164,7 @@ fn draw(teams: &mut Teams, folder: &PathBuf, extent: Extent, progress: &Progress
     let extent = Extent { rounds: 3, ..extent };
     for picture in &PICTURES {
         let mut lines: Vec<plot::Line> = Vec::new();
-        for size in SIZES {
+        for &size in picture.sizes {
             progress.doing(format!("{}, {size} bytes", picture.title));
             let row = (picture.contenders)(size);
             for (contender, rounds) in

@@ -139,19 +139,12 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .target("shared", &["UCX posix"], AtLeast(1.0))
     };
     let ours = ["shared", "private"];
-    // Bare datagrams are the floor: the same lengths, in as many calls. TCP is shown beside.
-    let wire = |name, mtu, size, [shared, private]: [f64; 2]| {
-        Row::new(name, MegabytesPerSecond(size))
-            .by_wire(mtu, ours, WriteStream { size, queue_pairs: 1 })
-            .by("TCP", Pair::Wire(mtu), TcpStream { size })
-            .by("bare datagrams", Pair::Wire(mtu), UdpStream(Stream { size, mtu, copied: false }))
-            .by(
-                "copied and checked",
-                Pair::Wire(mtu),
-                UdpStream(Stream { size, mtu, copied: true }),
-            )
-            .target("shared", &["bare datagrams"], AtLeast(shared))
-            .target("private", &["bare datagrams"], AtLeast(private))
+    let over_the_wire = |name, mtu, size, [shared, private]: [f64; 2]| {
+        wire(name, mtu, size).target("shared", &["bare datagrams"], AtLeast(shared)).target(
+            "private",
+            &["bare datagrams"],
+            AtLeast(private),
+        )
     };
     let lists = |name, queue_pairs| {
         Row::new(name, MillionsPerSecond)
@@ -246,10 +239,10 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by("many processes", Pair::Processes(extent.processes), message)
             .target("many queue pairs", &["alone"], AtMost(1.5))
             .target("many processes", &["alone"], AtMost(1.5)),
-        wire("WRITEs of 64 KiB over the wire", Mtu::Usual, 64 * KIB, [0.65, 0.5]),
-        wire("WRITEs of 1 MiB over the wire", Mtu::Usual, MIB, [0.6, 0.5]),
-        wire("WRITEs of 64 KiB over the wire, MTU 9000", Mtu::Jumbo, 64 * KIB, [0.7, 0.5]),
-        wire("WRITEs of 1 MiB over the wire, MTU 9000", Mtu::Jumbo, MIB, [0.7, 0.5]),
+        over_the_wire("WRITEs of 64 KiB over the wire", Mtu::Usual, 64 * KIB, [0.65, 0.5]),
+        over_the_wire("WRITEs of 1 MiB over the wire", Mtu::Usual, MIB, [0.6, 0.5]),
+        over_the_wire("WRITEs of 64 KiB over the wire, MTU 9000", Mtu::Jumbo, 64 * KIB, [0.7, 0.5]),
+        over_the_wire("WRITEs of 1 MiB over the wire, MTU 9000", Mtu::Jumbo, MIB, [0.7, 0.5]),
         Row::new("WRITE of 8 bytes over the wire, one way", Nanoseconds)
             .by_wire(Mtu::Usual, ours, WriteAndBack { size: 8 })
             .by("UDP, connected", Pair::Wire(Mtu::Usual), UdpAndBack(Echo::Connected))
@@ -268,19 +261,24 @@ pub(super) struct Picture {
     pub(super) title: &'static str,
     /// Whether it shows bandwidth. Otherwise it shows the time one way.
     pub(super) is_bandwidth: bool,
+    /// The sizes of its messages.
+    pub(super) sizes: &'static [usize],
     pub(super) contenders: fn(usize) -> Row,
 }
 
-/// The sizes of messages in pictures.
-pub(super) const SIZES: [usize; 9] =
-    [16, 64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB];
+/// The sizes of messages in most pictures.
+const SIZES: [usize; 9] = [16, 64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB];
+
+/// The sizes of long messages. Shorter bare datagrams come faster than their receiver takes them.
+const LONG_SIZES: [usize; 4] = [16 * KIB, 64 * KIB, 256 * KIB, MIB];
 
 /// All pictures.
-pub(super) const PICTURES: [Picture; 4] = [
+pub(super) const PICTURES: [Picture; 5] = [
     Picture {
         name: "write-latency",
         title: "WRITE, one way",
         is_bandwidth: false,
+        sizes: &SIZES,
         contenders: |size| {
             Row::new("WRITE, one way", Unit::Nanoseconds)
                 .by_us(Task::WriteAndBack { size })
@@ -294,6 +292,7 @@ pub(super) const PICTURES: [Picture; 4] = [
         name: "send-latency",
         title: "SEND, one way",
         is_bandwidth: false,
+        sizes: &SIZES,
         contenders: |size| {
             let task = Task::SendAndBack { size, asleep: false };
             Row::new("SEND, one way", Unit::Nanoseconds)
@@ -309,6 +308,7 @@ pub(super) const PICTURES: [Picture; 4] = [
         name: "write-bandwidth",
         title: "WRITEs one after the other",
         is_bandwidth: true,
+        sizes: &SIZES,
         contenders: |size| {
             let task = Task::WriteStream { size, queue_pairs: 1 };
             Row::new("WRITEs", Unit::MegabytesPerSecond(size))
@@ -325,6 +325,7 @@ pub(super) const PICTURES: [Picture; 4] = [
         name: "send-bandwidth",
         title: "SENDs one after the other",
         is_bandwidth: true,
+        sizes: &SIZES,
         contenders: |size| {
             let task = Task::SendStream { size };
             Row::new("SENDs", Unit::MegabytesPerSecond(size))
@@ -336,7 +337,25 @@ pub(super) const PICTURES: [Picture; 4] = [
                 .by("TCP", Pair::Wire(Mtu::Usual), Task::TcpStream { size })
         },
     },
+    Picture {
+        name: "wire-bandwidth",
+        title: "WRITEs over the wire, MTU 1500, and what each part of the way costs",
+        is_bandwidth: true,
+        sizes: &LONG_SIZES,
+        contenders: |size| wire("WRITEs over the wire", Mtu::Usual, size),
+    },
 ];
+
+/// WRITEs over the wire, and the floors beside them: the same lengths, in as many calls. TCP is shown beside.
+fn wire(name: &'static str, mtu: Mtu, size: usize) -> Row {
+    let bare = Stream { size, mtu, copied: false };
+    let ours = ["shared", "private"];
+    Row::new(name, Unit::MegabytesPerSecond(size))
+        .by_wire(mtu, ours, Task::WriteStream { size, queue_pairs: 1 })
+        .by("TCP", Pair::Wire(mtu), Task::TcpStream { size })
+        .by("bare datagrams", Pair::Wire(mtu), Task::UdpStream(bare))
+        .by("copied and checked", Pair::Wire(mtu), Task::UdpStream(Stream { copied: true, ..bare }))
+}
 
 #[cfg(test)]
 mod tests {
