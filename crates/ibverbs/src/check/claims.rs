@@ -49,18 +49,21 @@ impl Checker {
         }
     }
 
-    /// From now on peers log each access to a device by these queue pairs of it. Where there is no memory for the log,
-    /// they ask with messages. One of the queue pairs is at work on this thread, so nothing may be dropped here that
-    /// ends a queue pair.
+    /// From now on peers log each access to a device by these queue pairs of it. Without memory for the log they do not:
+    /// then some notes are missing. One of the queue pairs is at work on this thread, so nothing may be dropped here
+    /// that ends a queue pair.
     pub(super) fn log_writes_of(&self, device: &Device, pairs: &[u32]) {
         let (process, segment) = (device.process(), device.process().segment());
-        if segment.open_access_log().is_ok() {
+        watch_writes(written);
+        if segment.open_access_log().is_err() {
+            return;
+        }
+        {
             // While this thread has the lock, its signal handlers tell the ledger nothing.
             let _telling = Telling::begin();
             self.logging.lock().push(Arc::downgrade(process));
             self.has_logs.store(true, Release);
         }
-        watch_writes(written);
         let bypass = watched_bypass(segment);
         let indices = pairs.iter().map(|number| QpNumber::from_bits(*number).index());
         let summaries = indices.filter_map(|index| segment.qps().summary(index));
