@@ -191,7 +191,7 @@ fn what_is_rehearsed_by_hand() {
         project.write("known.supp", "work-lost give_up\n");
         for line in lines {
             // Nobody waits for so many runs here.
-            project.succeeds(&line.replace("--runs 200", "--runs 20"));
+            project.succeeds(&line.replace("--runs 200", "--runs 4"));
         }
         // The shell of the recipe is needed.
         let crashes = "transom rehearse --only refused-objects -- mpirun -np 4 ./ranks";
