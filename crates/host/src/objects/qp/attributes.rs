@@ -424,6 +424,7 @@ impl QueuePair {
     }
 
     fn change_gate(&self, state: QpState, attributes: &QpAttributes) {
+        let watched = || watched_bypass(self.device.process().segment());
         self.summary().open_gate(Gate {
             state,
             service: self.config.service,
@@ -432,9 +433,11 @@ impl QueuePair {
             pd: self.pd_number(),
             bypass: match self.counters.any(Counted::REMOTE) || self.sees_all() {
                 true => Bypass::Forbidden,
-                false => watched_bypass(self.device.process().segment()),
+                false => watched(),
             },
         });
+        // If somebody wants to know of writes since then, this has undone what they asked of the gate.
+        self.summary().restrict(watched());
     }
 }
 
