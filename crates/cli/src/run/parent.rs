@@ -1,6 +1,6 @@
 //! This command as the parent of the program. Its own parent must not notice the difference. It forwards signals to the
 //! program, except those of a terminal, which the program gets itself. When the program is stopped, this process stops
-//! too. It ends as the program does.
+//! too, if it has a terminal. It ends as the program does.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,6 +11,7 @@ use std::ptr::null_mut;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 
 use crate::failure::Result;
 
@@ -119,7 +120,8 @@ fn restore(blocked: &libc::sigset_t) {
 }
 
 /// Reaps children that have ended. Returns the program's status if it has ended. If the program was stopped, stops this
-/// process too, so that a shell's job control sees it.
+/// process too, so that a shell's job control sees it. The shell then lets both continue. Without a terminal there is no
+/// such shell: whoever stopped the program lets it alone continue.
 pub(super) fn reap(program: libc::pid_t, mut stops: impl FnMut()) -> Option<ExitStatus> {
     loop {
         let mut status = 0;
@@ -129,6 +131,7 @@ pub(super) fn reap(program: libc::pid_t, mut stops: impl FnMut()) -> Option<Exit
         match found {
             0 | -1 => return None,
             _ if found != program => {}
+            _ if libc::WIFSTOPPED(status) && !has_terminal() => {}
             _ if libc::WIFSTOPPED(status) => {
                 stops();
                 // SAFETY: stops this process, until somebody lets it continue.
@@ -137,6 +140,12 @@ pub(super) fn reap(program: libc::pid_t, mut stops: impl FnMut()) -> Option<Exit
             _ => return Some(ExitStatus::from_raw(status)),
         }
     }
+}
+
+/// Whether this process has a controlling terminal.
+fn has_terminal() -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok()
 }
 
 /// Whether this is the first process of its PID namespace.

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -74,6 +74,25 @@ fn finds(kind: &str) -> String {
         "{OPENS}; printf '{finding}\\nsite 7 used here\\nframe 1a40 /opt/libserver.so.2\\nend\\n' \
          >>$TRANSOM_CHECK/$$.a"
     )
+}
+
+/// Only a shell with a terminal lets the command continue too. Whoever stops a server for a while does not know of it.
+#[test]
+fn a_program_without_a_terminal_may_be_stopped_and_continued_by_others() {
+    let scratch = Scratch::new();
+    let script = "\
+(
+    until grep -q '^State:.T' /proc/$$/status; do :; done
+    kill -CONT $$
+) &
+kill -STOP $$
+exit 7
+";
+    let mut command = scratch.check(&[], script);
+    // SAFETY: `setsid` is async-signal-safe.
+    unsafe { command.pre_exec(|| Ok(_ = libc::setsid())) };
+    let output = command.output().expect("the command was built for this test");
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
 }
 
 /// Rules: CHK-90
