@@ -4,6 +4,7 @@
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -93,6 +94,36 @@ exit 7
     unsafe { command.pre_exec(|| Ok(_ = libc::setsid())) };
     let output = command.output().expect("the command was built for this test");
     assert_eq!(output.status.code(), Some(7), "{output:?}");
+}
+
+/// A shell's job control sees the command alone, and lets both continue.
+#[test]
+fn a_command_with_a_terminal_stops_with_its_program() {
+    let scratch = Scratch::new();
+    let [_ours, theirs] = super::terminal::ends(80);
+    let terminal = theirs.as_raw_fd();
+    let mut command = scratch.check(&[], "kill -STOP $$; exit 7");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let attach = move || {
+        // SAFETY: both calls are async-signal-safe, and the descriptor is open until the command has begun.
+        unsafe {
+            libc::setsid();
+            if libc::ioctl(terminal, libc::TIOCSCTTY, 0) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: as above.
+    unsafe { command.pre_exec(attach) };
+    let mut command = command.spawn().expect("the command was built for this test");
+    let (process, mut status) = (command.id() as libc::pid_t, 0);
+    // SAFETY: our own child, not reaped yet; the status is this call's own.
+    let stopped = unsafe { libc::waitpid(process, &mut status, libc::WUNTRACED) };
+    assert!(stopped == process && libc::WIFSTOPPED(status), "{status:#x}");
+    // SAFETY: the group of our own child.
+    assert_eq!(unsafe { libc::kill(-process, libc::SIGCONT) }, 0);
+    assert_eq!(command.wait().expect("it is our child").code(), Some(7));
 }
 
 /// Rules: CHK-90

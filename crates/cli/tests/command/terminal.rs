@@ -58,8 +58,8 @@ fn piped(arguments: &[&str]) -> String {
     String::from_utf8(both).expect("text")
 }
 
-/// All output of a command on a terminal of this many columns.
-fn on_a_terminal(command: &mut Command, columns: u16) -> String {
+/// A terminal of this many columns: our end, and that of a command.
+pub(crate) fn ends(columns: u16) -> [File; 2] {
     let size = libc::winsize { ws_row: 25, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     // No process that another test starts meanwhile may have either end.
     let ours = File::options().read(true).write(true).open("/dev/ptmx").expect("a pseudoterminal");
@@ -72,6 +72,12 @@ fn on_a_terminal(command: &mut Command, columns: u16) -> String {
         assert_eq!(libc::ioctl(theirs, libc::TIOCSWINSZ, &size), 0);
         File::from_raw_fd(theirs)
     };
+    [ours, theirs]
+}
+
+/// All output of a command on a terminal of this many columns.
+fn on_a_terminal(command: &mut Command, columns: u16) -> String {
+    let [ours, theirs] = ends(columns);
     let copy = || Stdio::from(theirs.try_clone().expect("a descriptor"));
     command.stdin(copy()).stdout(copy()).stderr(copy());
     let mut child = command.spawn().expect("it was built");
