@@ -204,6 +204,26 @@ static void end_peers(struct owner *owner)
 
 #define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
+/* Opens the memory to the peers, and connects them. */
+static void open_to_peers(struct owner *owner)
+{
+	CHECK((owner->mr = ibv_reg_mr(owner->pd, memory, sizeof(memory), RIGHTS)));
+	for (int i = 0; i < PEERS; i++) {
+		owner->ends[i] = made_on(owner->pd, owner->cq);
+		meet(owner->ends[i], owner->mr, owner->sockets[i]);
+		hear_go(owner->sockets[i]);
+	}
+}
+
+/* Lets all peers go on at once, and waits until each says something. */
+static void let_peers_write(struct owner *owner)
+{
+	for (int i = 0; i < PEERS; i++)
+		tell_go(owner->sockets[i]);
+	for (int i = 0; i < PEERS; i++)
+		hear_go(owner->sockets[i]);
+}
+
 /* Two peers write as they like: to the same bytes, or to their own. */
 static void written_by_two(int wrong)
 {
@@ -216,10 +236,7 @@ static void written_by_two(int wrong)
 		meet(owner.ends[i], owner.mr, owner.sockets[i]);
 		hear_go(owner.sockets[i]);
 	}
-	for (int i = 0; i < PEERS; i++)
-		tell_go(owner.sockets[i]);
-	for (int i = 0; i < PEERS; i++)
-		hear_go(owner.sockets[i]);
+	let_peers_write(&owner);
 	end_peers(&owner);
 }
 
@@ -230,12 +247,7 @@ static void written_in_turns(int wrong)
 	struct owner owner;
 
 	make_peers(&owner, THE_SAME, !wrong);
-	CHECK((owner.mr = ibv_reg_mr(owner.pd, memory, sizeof(memory), RIGHTS)));
-	for (int i = 0; i < PEERS; i++) {
-		owner.ends[i] = made_on(owner.pd, owner.cq);
-		meet(owner.ends[i], owner.mr, owner.sockets[i]);
-		hear_go(owner.sockets[i]);
-	}
+	open_to_peers(&owner);
 	for (int i = 0; i < PEERS; i++) {
 		if (!wrong) {
 			send_on(owner.ends[i], 1, IBV_SEND_SIGNALED);
@@ -253,16 +265,8 @@ static void written_to_a_ring(int wrong)
 	struct owner owner;
 
 	make_peers(&owner, wrong ? THE_SAME : TAKEN, 0);
-	CHECK((owner.mr = ibv_reg_mr(owner.pd, memory, sizeof(memory), RIGHTS)));
-	for (int i = 0; i < PEERS; i++) {
-		owner.ends[i] = made_on(owner.pd, owner.cq);
-		meet(owner.ends[i], owner.mr, owner.sockets[i]);
-		hear_go(owner.sockets[i]);
-	}
-	for (int i = 0; i < PEERS; i++)
-		tell_go(owner.sockets[i]);
-	for (int i = 0; i < PEERS; i++)
-		hear_go(owner.sockets[i]);
+	open_to_peers(&owner);
+	let_peers_write(&owner);
 	end_peers(&owner);
 }
 
@@ -272,16 +276,8 @@ static void written_while_stopped(int wrong)
 	struct owner owner;
 
 	make_peers(&owner, wrong ? STOPPED : STOPPED_OWN, 0);
-	CHECK((owner.mr = ibv_reg_mr(owner.pd, memory, sizeof(memory), RIGHTS)));
-	for (int i = 0; i < PEERS; i++) {
-		owner.ends[i] = made_on(owner.pd, owner.cq);
-		meet(owner.ends[i], owner.mr, owner.sockets[i]);
-		hear_go(owner.sockets[i]);
-	}
-	for (int i = 0; i < PEERS; i++)
-		tell_go(owner.sockets[i]);
-	for (int i = 0; i < PEERS; i++)
-		hear_go(owner.sockets[i]);
+	open_to_peers(&owner);
+	let_peers_write(&owner);
 	CHECK(!raise(SIGSTOP));
 	for (int i = 0; i < PEERS; i++)
 		hear_go(owner.sockets[i]);
