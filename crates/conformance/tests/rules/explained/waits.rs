@@ -138,15 +138,20 @@ fn a_program_that_is_ended_while_it_waits_is_told_why() {
     }
 }
 
+/// The report of the check on the program, which succeeds.
+fn said_of_success(does: &str) -> String {
+    let [transom, ..] = command();
+    let mut check = Command::new(transom);
+    check.args(["check", "--", &PROGRAM, does]).env_remove("GITHUB_ACTIONS");
+    check.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    let printed = Running::start(&mut check).success(LIMIT).expect("it looks at nothing");
+    printed.complaints.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Rule: EX-07
 #[test]
 fn a_program_that_succeeds_though_an_access_was_refused_is_told_so() {
-    let [transom, ..] = command();
-    let mut check = Command::new(transom);
-    check.args(["check", "--", &PROGRAM, "ignores"]).env_remove("GITHUB_ACTIONS");
-    check.env("TRANSOM_LIB", transom.parent().expect("a folder"));
-    let printed = Running::start(&mut check).success(LIMIT).expect("it looks at nothing");
-    let said = printed.complaints.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = said_of_success("ignores");
     let parts = ["succeeded, though 1 access was refused, oldest first.", "no region has this key"];
     assert!(has_all(&said, &parts), "{said}");
 }
@@ -156,12 +161,7 @@ fn a_program_that_succeeds_though_an_access_was_refused_is_told_so() {
 /// Rules: EX-07, UD-04
 #[test]
 fn a_program_that_succeeds_though_its_datagrams_were_dropped_is_told_so() {
-    let [transom, ..] = command();
-    let mut check = Command::new(transom);
-    check.args(["check", "--", &PROGRAM, "headless"]).env_remove("GITHUB_ACTIONS");
-    check.env("TRANSOM_LIB", transom.parent().expect("a folder"));
-    let printed = Running::start(&mut check).success(LIMIT).expect("it looks at nothing");
-    let said = printed.complaints.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = said_of_success("headless");
     let parts =
         ["succeeded, though messages were dropped, oldest first.", "with the 40 of the header"];
     assert!(has_all(&said, &parts), "{said}");
