@@ -23,13 +23,14 @@ use super::record::RefusalRecord;
 use super::runs::{Run, Runs};
 use super::unconnected::ConnectionRecord;
 use super::work::WorkRecord;
+use crate::clock;
 use crate::descriptor::Identity;
 use crate::file_limit;
 use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the layouts of the file and the segments. Change it with them: programs
 /// built from different versions must not meet.
-const VERSION: u32 = 38;
+const VERSION: u32 = 39;
 
 /// One process's slot.
 #[repr(C, align(4096))]
@@ -90,11 +91,17 @@ pub(super) struct Layout {
     pub(super) named: Slots,
     /// When a process last began to take a slot, by the steady clock.
     pub(super) opened: AtomicU64,
+    /// When a process last looked for registries that nobody uses, by the steady clock. Zero for never.
+    tidied: AtomicU64,
     runs: Runs,
     /// By the number of the device.
     left: [Left; DEVICES],
     slots: [Slot; PROCESSES],
 }
+
+/// How long nobody looks again for registries that nobody uses, in nanoseconds. Where namespaces come and go there are
+/// hundreds, and to look at them takes as long as all else at a start.
+const TIDY_FOR: u64 = 60_000_000_000;
 
 /// The most devices of a program. Each that it opens takes a slot.
 pub const DEVICES: usize = 16;
@@ -135,16 +142,27 @@ impl Registry {
         Ok(REGISTRY.get_or_init(|| opened))
     }
 
-    /// Opens the registry of this user and network namespace: all processes in it share addresses and port. Removes
-    /// registries that nobody uses any more.
+    /// Opens the registry of this user and network namespace: all processes in it share addresses and port. Now and then
+    /// it removes those that nobody uses any more.
     fn find() -> io::Result<Self> {
         let user = rustix::process::geteuid().as_raw();
         let parents = directory::parents(user);
         let name = directory::name(VERSION, user, network_namespace()?);
         let (directory, file) = directory::open(&parents, &name)?;
         let registry = Self::map(directory, file)?;
-        directory::remove_unused(&parents, user);
+        if registry.is_to_tidy() {
+            directory::remove_unused(&parents, user);
+        }
         Ok(registry)
+    }
+
+    /// Whether this process is to look for registries that nobody uses. Of several at once it is one.
+    fn is_to_tidy(&self) -> bool {
+        let (tidied, now) = (&self.layout().tidied, clock::steady());
+        let before = tidied.load(Relaxed);
+        // The clock of another boot may have been ahead.
+        let is_due = before == 0 || now.abs_diff(before) >= TIDY_FOR;
+        is_due && tidied.compare_exchange(before, now, Relaxed, Relaxed).is_ok()
     }
 
     fn map(directory: PathBuf, file: OwnedFd) -> io::Result<Self> {
@@ -323,6 +341,22 @@ mod tests {
             [7_368_704, 28_672, 320, 333_205_504, 468, 59_391_448],
             "change VERSION with the layouts"
         );
-        assert_eq!(VERSION, 38, "the layouts above are those of another version");
+        assert_eq!(VERSION, 39, "the layouts above are those of another version");
+    }
+
+    #[test]
+    fn one_process_a_minute_looks_for_registries_that_nobody_uses() {
+        let scratch = PathBuf::from(format!("/tmp/transom-registry-{}-tidied", std::process::id()));
+        std::fs::create_dir(&scratch).expect("nobody has it");
+        let opened = directory::open(std::slice::from_ref(&scratch), "transom-0-0-0");
+        let (directory, file) = opened.expect("a directory");
+        let registry = Registry::map(directory, file).expect("a registry");
+        assert!(registry.is_to_tidy() && !registry.is_to_tidy());
+        let now = clock::steady();
+        for long_ago in [now.saturating_sub(TIDY_FOR).max(1), now + 2 * TIDY_FOR] {
+            registry.layout().tidied.store(long_ago, Relaxed);
+            assert!(registry.is_to_tidy() && !registry.is_to_tidy());
+        }
+        std::fs::remove_dir_all(scratch).expect("our own");
     }
 }

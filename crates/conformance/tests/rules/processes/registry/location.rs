@@ -182,34 +182,38 @@ impl Drop for Left {
     }
 }
 
-/// A process that opens a device removes the directories of ended namespaces, of any version. It keeps those in use,
+/// The first process of a registry removes the directories of ended namespaces, of any version. It keeps those in use,
 /// and those that were in use a moment ago, because their users may still ask what was refused.
 #[test]
 fn what_nobody_uses_any_more_is_removed() {
-    // SAFETY: takes nothing and cannot fail.
-    let user = unsafe { libc::geteuid() };
-    let long_ago = SystemTime::now() - Duration::from_secs(7200);
-    // No namespace has such a number, so no other test is there.
-    let id = std::process::id();
-    let left = |number: &str, time| Left::new(&format!("transom-{number}{id}"), time);
-    let gone = [left(&format!("5-{user}-1"), long_ago), left(&format!("4-{user}-2-"), long_ago)];
-    // Other tests open devices too, and would remove it before it is locked.
-    let used = left(&format!("5-{user}-3"), SystemTime::now());
-    let kept = [
-        left(&format!("5-{user}-4"), SystemTime::now()),
-        left(&format!("5-{user}-5"), UNIX_EPOCH),
-        left(&format!("5-{}-6", user + 1), long_ago),
-        left("run-", long_ago),
-    ];
-    // SAFETY: all zeros is a lock of the whole file.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as i16;
-    // SAFETY: an open file and a lock of this call's own.
-    assert_eq!(unsafe { libc::fcntl(used.file.as_raw_fd(), libc::F_SETLK, &mut lock) }, 0);
-    used.file.set_times(FileTimes::new().set_modified(long_ago)).expect("our own");
-    Child::start(OPENS).finish();
-    assert!(!gone.iter().any(Left::is_there));
-    assert!(used.is_there() && kept.iter().all(Left::is_there));
-    let marked = kept[1].file.metadata().and_then(|it| it.modified()).expect("it is there");
-    assert!(marked > long_ago, "from now on it counts as unused");
+    let test = path_of!("what_nobody_uses_any_more_is_removed");
+    in_network(test, &[], || {
+        // SAFETY: takes nothing and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        let long_ago = SystemTime::now() - Duration::from_secs(7200);
+        // No namespace has such a number, so no other test is there.
+        let id = std::process::id();
+        let left = |number: &str, time| Left::new(&format!("transom-{number}{id}"), time);
+        let gone =
+            [left(&format!("5-{user}-1"), long_ago), left(&format!("4-{user}-2-"), long_ago)];
+        // Other tests open devices too, and would remove it before it is locked.
+        let used = left(&format!("5-{user}-3"), SystemTime::now());
+        let kept = [
+            left(&format!("5-{user}-4"), SystemTime::now()),
+            left(&format!("5-{user}-5"), UNIX_EPOCH),
+            left(&format!("5-{}-6", user + 1), long_ago),
+            left("run-", long_ago),
+        ];
+        // SAFETY: all zeros is a lock of the whole file.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as i16;
+        // SAFETY: an open file and a lock of this call's own.
+        assert_eq!(unsafe { libc::fcntl(used.file.as_raw_fd(), libc::F_SETLK, &mut lock) }, 0);
+        used.file.set_times(FileTimes::new().set_modified(long_ago)).expect("our own");
+        Child::start(OPENS).finish();
+        assert!(!gone.iter().any(Left::is_there));
+        assert!(used.is_there() && kept.iter().all(Left::is_there));
+        let marked = kept[1].file.metadata().and_then(|it| it.modified()).expect("it is there");
+        assert!(marked > long_ago, "from now on it counts as unused");
+    });
 }
