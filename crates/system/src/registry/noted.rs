@@ -153,8 +153,8 @@ impl<const N: usize> Last<N> {
     }
 
     fn read(&self, all: &mut Vec<Record>) {
-        let count = self.count.load(Acquire);
-        let first = count.saturating_sub(N as u64);
+        let (before, count) = (self.before.load(Acquire), self.count.load(Acquire));
+        let first = before.max(count.saturating_sub(N as u64));
         all.extend((first..count).filter_map(|number| {
             let place = &self.records[(number % N as u64) as usize];
             let words = place.each_ref().map(|word| word.load(Acquire));
