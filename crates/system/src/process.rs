@@ -468,3 +468,17 @@ impl Waiter for ThisProcess {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each device of a process has a segment of its own.
+    #[test]
+    fn peers_log_what_they_do_to_a_device_with_a_log_and_to_no_other() {
+        watch_writes(|_| ());
+        let [logged, other] = [(); 2].map(|()| Segment::create().expect("memory"));
+        logged.open_access_log().expect("memory");
+        assert_eq!([&logged, &other].map(watched_bypass), [Bypass::Logged, Bypass::Free]);
+    }
+}
