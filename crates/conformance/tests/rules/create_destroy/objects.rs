@@ -8,6 +8,8 @@ use transom_abi::*;
 use transom_conformance::extended::*;
 use transom_conformance::harness::*;
 use transom_conformance::memory::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Way, alone};
 use transom_conformance::queues::*;
 use transom_conformance::shared_receive::*;
 use transom_conformance::xrc::*;
@@ -381,23 +383,25 @@ fn a_channel_in_use_stays() {
 /// Rules: CR-20
 #[test]
 fn numbers_rest_before_they_come_back() {
-    let end = end();
-    let mut init = end.init(IBV_QPT_RC);
-    init.cap = ibv_qp_cap { max_send_wr: 1, max_recv_wr: 1, ..ibv_qp_cap::default() };
-    let kept = number(end.qp_with(&mut init));
-    let mut seen = std::collections::HashSet::new();
-    let mut last = kept;
-    // More than there are numbers for a process, so they do come back.
-    for round in 0..70_000 {
-        let qp = end.qp_with(&mut init);
-        let new = number(qp);
-        assert!(new != last && new != kept, "round {round}: {new:#x} is given out again");
-        if round < 10_000 {
-            assert!(seen.insert(new), "round {round}: {new:#x} came back already");
+    alone(path_of!("numbers_rest_before_they_come_back"), Way::Direct, || {
+        let end = end();
+        let mut init = end.init(IBV_QPT_RC);
+        init.cap = ibv_qp_cap { max_send_wr: 1, max_recv_wr: 1, ..ibv_qp_cap::default() };
+        let kept = number(end.qp_with(&mut init));
+        let mut seen = std::collections::HashSet::new();
+        let mut last = kept;
+        // More than there are numbers for a process, so they do come back.
+        for round in 0..70_000 {
+            let qp = end.qp_with(&mut init);
+            let new = number(qp);
+            assert!(new != last && new != kept, "round {round}: {new:#x} is given out again");
+            if round < 10_000 {
+                assert!(seen.insert(new), "round {round}: {new:#x} came back already");
+            }
+            assert_eq!(destroy_qp(qp), 0);
+            last = new;
         }
-        assert_eq!(destroy_qp(qp), 0);
-        last = new;
-    }
+    });
 }
 
 /// What a verb has answered, as an error, and what it has left in `errno`.

@@ -5,6 +5,8 @@ use std::ptr::null_mut;
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Way, alone};
 use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
 
@@ -113,13 +115,15 @@ on_each_link! {
 
 #[test]
 fn pd_11_there_are_max_pd_domains_and_no_more() {
-    let end = end();
-    // SAFETY: an open context.
-    let allocate = || unsafe { ibv_alloc_pd(end.context) };
-    // The end has one itself.
-    let all: Vec<_> = (1..device_attr(end.context).max_pd).map(|_| allocate()).collect();
-    assert!(all.iter().all(|pd| !pd.is_null()));
-    assert_eq!((allocate(), errno()), (null_mut(), libc::ENOMEM));
-    assert_eq!(dealloc_pd(all[0]), 0);
-    assert!(!allocate().is_null(), "one was freed");
+    alone(path_of!("pd_11_there_are_max_pd_domains_and_no_more"), Way::Direct, || {
+        let end = end();
+        // SAFETY: an open context.
+        let allocate = || unsafe { ibv_alloc_pd(end.context) };
+        // The end has one itself.
+        let all: Vec<_> = (1..device_attr(end.context).max_pd).map(|_| allocate()).collect();
+        assert!(all.iter().all(|pd| !pd.is_null()));
+        assert_eq!((allocate(), errno()), (null_mut(), libc::ENOMEM));
+        assert_eq!(dealloc_pd(all[0]), 0);
+        assert!(!allocate().is_null(), "one was freed");
+    });
 }

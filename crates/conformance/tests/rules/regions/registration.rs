@@ -5,6 +5,8 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 use transom_conformance::harness::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Way, alone};
 use transom_device::Access;
 use transom_host::Options;
 
@@ -195,17 +197,19 @@ fn read_only_memory_is_for_regions_that_nobody_writes() {
 /// Rules: MR-26
 #[test]
 fn there_are_max_mr_regions_and_no_more() {
-    let end = end();
-    let buffer = Buffer::new(4096);
-    let register = || try_reg(end.pd, buffer.addr(), 0, 0);
-    let first = register().expect("the first region");
-    for count in 1..device_attr(end.context).max_mr {
-        assert!(register().is_ok(), "after {count} regions: errno {}", errno());
-    }
-    assert_eq!(register(), Err(libc::ENOMEM));
-    assert_eq!(dereg(first), 0);
-    assert!(register().is_ok(), "one was freed");
-    assert_eq!(register(), Err(libc::ENOMEM));
+    alone(path_of!("there_are_max_mr_regions_and_no_more"), Way::Direct, || {
+        let end = end();
+        let buffer = Buffer::new(4096);
+        let register = || try_reg(end.pd, buffer.addr(), 0, 0);
+        let first = register().expect("the first region");
+        for count in 1..device_attr(end.context).max_mr {
+            assert!(register().is_ok(), "after {count} regions: errno {}", errno());
+        }
+        assert_eq!(register(), Err(libc::ENOMEM));
+        assert_eq!(dereg(first), 0);
+        assert!(register().is_ok(), "one was freed");
+        assert_eq!(register(), Err(libc::ENOMEM));
+    });
 }
 
 #[test]

@@ -7,6 +7,8 @@ use transom_abi::*;
 use transom_conformance::access::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Way, alone};
 use transom_host::Options;
 use transom_ibverbs::{ibv_dealloc_pd, ibv_query_device};
 
@@ -114,19 +116,22 @@ fn deallocation_takes_each_window_once() {
 /// Rules: MWA-19
 #[test]
 fn max_mw_windows_can_be_allocated() {
-    let end = End::new(Options::default());
-    let max = device_attr(&end).max_mw;
-    assert!(max >= 1 << 20);
-    let windows: Vec<_> = (0..max).map(|n| end.mw(TYPES[n as usize % 2])).collect();
-    assert_eq!(alloc_mw(end.pd, IBV_MW_TYPE_1), Err(libc::ENOMEM));
-    assert_eq!(dealloc_mw(windows[windows.len() / 2]), 0);
-    assert_eq!(dealloc_mw(end.mw(IBV_MW_TYPE_2)), 0);
-    // The last of them works as any other.
-    let last = windows.last().copied().expect("many");
-    let (buffer, qps) = (Buffer::new(4096), (end.qp(IBV_QPT_RC), end.qp(IBV_QPT_RC)));
-    connect(qps.0, qps.1);
-    let range = Range { mr: end.reg(&buffer, ALL), addr: buffer.addr(), length: 1, access: REMOTE };
-    bind(&end, qps.0, last, range);
+    alone(path_of!("max_mw_windows_can_be_allocated"), Way::Direct, || {
+        let end = End::new(Options::default());
+        let max = device_attr(&end).max_mw;
+        assert!(max >= 1 << 20);
+        let windows: Vec<_> = (0..max).map(|n| end.mw(TYPES[n as usize % 2])).collect();
+        assert_eq!(alloc_mw(end.pd, IBV_MW_TYPE_1), Err(libc::ENOMEM));
+        assert_eq!(dealloc_mw(windows[windows.len() / 2]), 0);
+        assert_eq!(dealloc_mw(end.mw(IBV_MW_TYPE_2)), 0);
+        // The last of them works as any other.
+        let last = windows.last().copied().expect("many");
+        let (buffer, qps) = (Buffer::new(4096), (end.qp(IBV_QPT_RC), end.qp(IBV_QPT_RC)));
+        connect(qps.0, qps.1);
+        let range =
+            Range { mr: end.reg(&buffer, ALL), addr: buffer.addr(), length: 1, access: REMOTE };
+        bind(&end, qps.0, last, range);
+    });
 }
 
 /// Any number of windows can be bound to one region, each with its own place, and each holds it.
