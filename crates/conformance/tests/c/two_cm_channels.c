@@ -49,15 +49,23 @@ static int open_descriptors(void)
 	return count;
 }
 
-/*
- * Waits until there are no more than so many: what the device opens has a low number for a moment. It may have had one
- * when the others were counted, and then there are fewer.
- */
-static void no_more_descriptors_than(int count)
+/* The same, without one of the device's that has a low number for a moment: the least of many counts. */
+static int settled_descriptors(void)
+{
+	int round, count, least = open_descriptors();
+
+	for (round = 0; round < 200; round++)
+		if ((count = open_descriptors()) < least)
+			least = count;
+	return least;
+}
+
+/* Waits until there are so many. */
+static void descriptors_become(int count)
 {
 	time_t until = time(NULL) + 10;
 
-	while (open_descriptors() > count)
+	while (settled_descriptors() != count)
 		CHECK(time(NULL) < until);
 }
 
@@ -81,7 +89,7 @@ static void descriptors_are_not_lost(void)
 	struct rdma_cm_id *id, *at_first;
 	struct rlimit limit, less;
 	struct pollfd readable;
-	int before = open_descriptors(), number;
+	int before = settled_descriptors(), number;
 
 	/* One is left, and a channel of two devices needs two. */
 	CHECK((number = dup(1)) >= 0 && !close(number) && !getrlimit(RLIMIT_NOFILE, &limit));
@@ -89,15 +97,15 @@ static void descriptors_are_not_lost(void)
 	CHECK(!setrlimit(RLIMIT_NOFILE, &less));
 	CHECK(!rdma_create_event_channel() && errno == EMFILE);
 	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
-	no_more_descriptors_than(before);
+	descriptors_become(before);
 
 	CHECK((closed = rdma_create_event_channel()));
 	CHECK(!rdma_create_id(closed, &id, NULL, RDMA_PS_TCP));
 	close_descriptor_of(closed);
-	before = open_descriptors();
+	before = settled_descriptors();
 	CHECK(rdma_bind_addr(id, (struct sockaddr *)&second));
 	/* Of the channel none is left either. */
-	no_more_descriptors_than(before - 1);
+	descriptors_become(before - 1);
 	shown("what fails keeps no descriptor");
 
 	CHECK((closed = rdma_create_event_channel()));
