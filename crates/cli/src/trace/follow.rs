@@ -12,7 +12,7 @@ use transom_system::traffic::{Carried, Way};
 
 use super::find::{Finder, Whom};
 use super::held::{Held, Seen};
-use super::looks::{HELD, Look, Looks};
+use super::looks::{Look, Looks};
 use super::output::Output;
 use super::recordings::Recordings;
 use super::timeline::{Number, Timeline};
@@ -129,9 +129,8 @@ impl<'a> Follower<'a> {
         let sentences = sentences(self.registry);
         self.held.tell_old(now, &mut self.timeline, &sentences);
         for traced in &self.traced {
-            let time = now.saturating_sub(HELD);
             let ends = is_last || !traced.watched.is_alive();
-            self.timeline.look(traced.number, time, ends, || sent(&traced.watched));
+            self.timeline.look(traced.number, now, ends, || sent(&traced.watched));
         }
         if !ended.is_empty() {
             // Nothing of it may be told after its end. What it did last is later than the beginning of this round.

@@ -139,7 +139,7 @@ impl Packets {
 
     /// A track of values. `unit` is what is counted.
     pub(super) fn counter(&mut self, parent: Track, name: &str, unit: &str, rank: u32) -> Track {
-        let counter = CounterDescriptor { unit: Some(COUNT), unit_name: Some(unit.to_owned()) };
+        let counter = CounterDescriptor { unit_name: Some(unit.to_owned()) };
         self.track(TrackDescriptor {
             name: Some(name.to_owned()),
             parent_uuid: Some(parent.0),

@@ -93,14 +93,10 @@ pub(super) struct ProcessDescriptor {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct CounterDescriptor {
-    #[prost(int32, optional, tag = "3")]
-    pub(super) unit: Option<i32>,
+    // Perfetto shows it only where its field `unit` is not set.
     #[prost(string, optional, tag = "6")]
     pub(super) unit_name: Option<String>,
 }
-
-/// The unit of a counter of things.
-pub(super) const COUNT: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackEvent {

@@ -155,6 +155,54 @@ fn what_comes_again_for_want_of_a_receive_is_told_a_few_times_and_counted() {
     assert!(origin.len() < 40, "{origin:?}");
 }
 
+/// What the tracks of values hold, each with its time.
+fn values(timeline: &mut Timeline) -> HashMap<String, Vec<(u64, i64)>> {
+    let (mut names, mut values) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+    let mut packets = timeline.packets.take();
+    packets.sort_by_key(|it| it.timestamp);
+    for packet in packets {
+        let described = packet.track_descriptor.unwrap_or_default();
+        names.insert(described.uuid.unwrap_or(0), described.name.unwrap_or_default());
+        let event = packet.track_event.unwrap_or_default();
+        if let (Some(time), Some(track), Some(value)) =
+            (packet.timestamp, event.track_uuid, event.counter_value)
+        {
+            values.entry(names[&track].clone()).or_default().push((time, value));
+        }
+    }
+    values
+}
+
+/// Rules: SEE-44
+#[test]
+fn a_value_stands_where_it_began() {
+    const MS: u64 = 1_000_000;
+    let mut timeline = Timeline::new(1_000_000);
+    let process = timeline.process(7, "program", 3);
+    let look = |timeline: &mut Timeline, at, is_last, sent| {
+        timeline.look(process, at * MS, is_last, || sent);
+    };
+    look(&mut timeline, 100, false, 3_000);
+    let (posted, ended) = (What::Posted, What::Ended);
+    let first = [(posted, 1, 101), (posted, 2, 101), (ended, 1, 101), (ended, 2, 101)];
+    let all = [&first[..], &[(posted, 3, 160), (ended, 3, 160)]].concat();
+    for (order, (what, position, at)) in (0..).zip(all) {
+        if order == 4 {
+            look(&mut timeline, 150, false, 4_000);
+        }
+        let it = Event { detail: position, ..event(what, at * MS + order) };
+        timeline.event(process, &it, |_| None);
+    }
+    timeline.end(process, 165 * MS);
+    look(&mut timeline, 200, false, 4_000);
+    look(&mut timeline, 250, true, 4_000);
+    let values = values(&mut timeline);
+    assert_eq!(values["sent"], [(100 * MS, 10_000), (200 * MS, 0), (250 * MS, 0)]);
+    // Not each change of a busy moment, but the first and the last.
+    let under_way = [(101 * MS, 1), (101 * MS + 3, 0), (160 * MS + 4, 1), (160 * MS + 5, 0)];
+    assert_eq!(values["requests under way"], under_way);
+}
+
 /// What was posted before the trace began is known by what goes on with it.
 ///
 /// Rules: SEE-44

@@ -7,7 +7,7 @@ use transom_system::trace::{Event, What};
 use super::ids::Ids;
 use super::lanes::{Lane, Lanes};
 use super::limit::{LeftOut, Limit};
-use super::looks::Look;
+use super::looks::{HELD, Look};
 use super::named;
 use super::packets::{Argument, Flows, Packets, Title, Track};
 use super::pair::{self, Pair};
@@ -37,6 +37,9 @@ pub(super) struct Told {
     pub(super) last: u64,
 }
 
+/// How often it is told how many requests are under way, in nanoseconds, while that changes.
+const OFTEN: u64 = 1_000_000;
+
 /// A process by its number here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(usize);
@@ -62,10 +65,20 @@ struct Process {
     shared: SharedQueues,
     ids: Ids,
     sent: Track,
-    waiting: Track,
-    depth: u64,
+    under_way: UnderWay,
+    /// How many bytes it had sent at the last look, and when that was.
     bytes: Option<(u64, u64)>,
     missed: u64,
+}
+
+/// How many requests are under way.
+struct UnderWay {
+    track: Track,
+    count: u64,
+    /// Since when it is so.
+    since: u64,
+    /// What was told of it, and since when that is so.
+    told: (u64, u64),
 }
 
 /// A region or window that is open.
@@ -156,8 +169,12 @@ impl Timeline {
             shared: SharedQueues::new(track),
             ids: Ids::new(track),
             sent: packets.counter(track, "sent", "bytes/s", 3),
-            waiting: packets.counter(track, "requests under way", "requests", 4),
-            depth: 0,
+            under_way: UnderWay {
+                track: packets.counter(track, "requests under way", "requests", 4),
+                count: 0,
+                since: 0,
+                told: (0, 0),
+            },
             bytes: None,
             missed: 0,
         });
@@ -219,6 +236,7 @@ impl Timeline {
             _ => {}
         }
         let pair = process.pair(packets, event.qp);
+        let depth = pair.depth();
         let reached = match event.what {
             What::Posted => {
                 told.requests += 1;
@@ -244,6 +262,8 @@ impl Timeline {
                 None
             }
         };
+        let change = pair.depth().cast_signed() - depth.cast_signed();
+        process.under_way.change(packets, event.time, change);
         if let Some((begun, flow)) = reached {
             self.is_reached(event, begun, flow);
         }
@@ -292,38 +312,30 @@ impl Timeline {
         }
     }
 
-    /// Tells the values of a process at a moment: how much it sends, and how much is under way. `sent` adds up how many
-    /// bytes it has sent so far, which takes a while. It is asked ten times a second, and at the last look.
-    pub(super) fn look(
-        &mut self,
-        of: Number,
-        time: u64,
-        is_last: bool,
-        sent: impl FnOnce() -> u64,
-    ) {
+    /// Tells the values of a process: how much it has sent since the last look, and how much is under way. `sent` adds up
+    /// how many bytes it has sent so far, which takes a while. It is asked ten times a second, and at the last look.
+    pub(super) fn look(&mut self, of: Number, now: u64, is_last: bool, sent: impl FnOnce() -> u64) {
         let packets = &mut self.packets;
         let process = &mut self.processes[of.0];
-        let is_due = |(_, last)| is_last || time.saturating_sub(last) >= 100_000_000;
+        let is_due = |(_, last)| is_last || now.saturating_sub(last) >= 100_000_000;
         if process.bytes.is_none_or(is_due) {
             let sent = sent();
-            let (before, last) = process.bytes.unwrap_or((sent, time));
-            let passed = time.saturating_sub(last);
-            let rate = u128::from(sent.saturating_sub(before)) * 1_000_000_000;
-            let rate = rate.checked_div(passed.into()).unwrap_or(0);
-            packets.value(process.sent, time, u64::try_from(rate).unwrap_or(u64::MAX));
-            process.bytes = Some((sent, time));
+            if let Some((before, last)) = process.bytes.replace((sent, now)) {
+                let rate = u128::from(sent.saturating_sub(before)) * 1_000_000_000;
+                let rate = rate.checked_div(now.saturating_sub(last).into()).unwrap_or(0);
+                packets.value(process.sent, last, u64::try_from(rate).unwrap_or(u64::MAX));
+            }
+            if is_last {
+                packets.value(process.sent, now, 0);
+            }
         }
-        let (pairs, mut depth) = (&mut process.pairs, 0);
+        let pairs = &mut process.pairs;
         process.busy.retain(|number| {
             let Some(pair) = pairs.get_mut(number) else { return false };
-            pair.look(packets, time);
-            depth += pair.depth();
+            pair.look(packets, now.saturating_sub(HELD));
             pair.stays_busy()
         });
-        if process.depth != depth {
-            process.depth = depth;
-            packets.value(process.waiting, time, depth);
-        }
+        process.under_way.tell(packets);
     }
 
     /// A process ends, or the trace does.
@@ -390,6 +402,31 @@ impl Timeline {
         (0..self.processes.len()).for_each(|number| self.end(Number(number), time));
         if let Some(left) = self.limit.end(time) {
             self.say_left_out(left);
+        }
+    }
+}
+
+impl UnderWay {
+    /// So many more are under way, or fewer.
+    fn change(&mut self, packets: &mut Packets, time: u64, by: i64) {
+        self.set(packets, time, self.count.saturating_add_signed(by));
+    }
+
+    fn set(&mut self, packets: &mut Packets, time: u64, count: u64) {
+        if self.count == count {
+            return;
+        }
+        (self.count, self.since) = (count, time);
+        // A busy program changes it a million times a second.
+        if time.saturating_sub(self.told.1) >= OFTEN {
+            self.tell(packets);
+        }
+    }
+
+    fn tell(&mut self, packets: &mut Packets) {
+        if self.told.0 != self.count {
+            packets.value(self.track, self.since, self.count);
+            self.told = (self.count, self.since);
         }
     }
 }
@@ -470,6 +507,8 @@ impl Process {
     fn close(&mut self, packets: &mut Packets, time: u64) {
         self.end_revoking(packets, time);
         self.pairs.values_mut().for_each(|pair| pair.close(packets, time));
+        self.under_way.set(packets, time, 0);
+        self.under_way.tell(packets);
         for (_, Open { lane, track, .. }) in self.objects.drain() {
             packets.end(track, time, &[]);
             self.memory.give_back(lane);

