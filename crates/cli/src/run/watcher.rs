@@ -7,8 +7,10 @@
 //!
 //! It must change nothing for the program, which takes the place of this command:
 //!
-//! * It is a child that no `wait` of the program finds. The kernel shows a child without an exit signal only to a
-//!   `wait` for such children (`__WCLONE`, see `wait(2)`), and sends no signal.
+//! * It is no child of the program. A program may wait until it has no child left (`strace` does), and this process
+//!   waits for the program. So the process between the two ends at once, and this one is an orphan. Where an orphan would
+//!   be the program's child after all, it is a child that `wait` does not find: the kernel shows a child without an exit
+//!   signal only to a `wait` for such children (`__WALL`, see `wait(2)`), and sends no signal.
 //! * It has a session of its own, because signals from a terminal or by `kill` are for the program.
 //! * It has no files of the program open, and its directory does not keep a file system mounted.
 //! * It has another name in the list of processes.
@@ -66,7 +68,7 @@ impl Watching {
         let program =
             Program { pid: getpid(), end: pidfd_open(getpid(), PidfdFlags::empty()).ok() };
         let (begun, begins) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        if split()? {
+        if program.split()? {
             drop(begun);
             let _ = catch_unwind(AssertUnwindSafe(|| self.watch(&program, begins)));
             drop(self);
@@ -197,15 +199,41 @@ impl<'a> Vigil<'a> {
     }
 }
 
-/// Forks this process, which has one thread. Returns true in the child. The child sends no signal when it
-/// ends.
-fn split() -> io::Result<bool> {
+/// Forks this process, which has one thread. Returns the child's number, and zero in the child. The child sends no signal
+/// when it ends.
+fn fork() -> io::Result<libc::pid_t> {
     let none: libc::c_ulong = 0;
     // SAFETY: as `fork`, without flags and on a copy of this stack. This process has one thread, so nothing is locked.
     // The C library's copy of the thread's number stays the parent's. No thread of the child has that number.
     match unsafe { libc::syscall(libc::SYS_clone, none, none, none, none, none) } {
         -1 => Err(io::Error::last_os_error()),
-        pid => Ok(pid == 0),
+        pid => Ok(pid as libc::pid_t),
+    }
+}
+
+/// The same, but the new process is an orphan. Returns true in it.
+fn fork_orphan() -> io::Result<bool> {
+    let between = fork()?;
+    if between == 0 {
+        let ended = match fork() {
+            Ok(0) => return Ok(true),
+            Ok(_) => 0,
+            Err(error) => error.raw_os_error().unwrap_or(libc::EAGAIN),
+        };
+        // SAFETY: ends this process, without the exit handlers of this command.
+        unsafe { libc::_exit(ended) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is this call's own.
+    while unsafe { libc::waitpid(between, &mut status, libc::__WALL) } == -1 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    match libc::WEXITSTATUS(status) {
+        0 if libc::WIFEXITED(status) => Ok(false),
+        error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 
@@ -217,12 +245,27 @@ struct Program {
 }
 
 impl Program {
+    /// Makes the other process. Returns true in it.
+    fn split(&self) -> io::Result<bool> {
+        // A child hears of the program's end in any case.
+        match self.end.is_some() && !gets_orphans() {
+            true => fork_orphan(),
+            false => Ok(fork()? == 0),
+        }
+    }
+
     fn has_ended(&self) -> bool {
         match &self.end {
             Some(end) => is_readable(end.as_fd()),
             None => getppid() != Some(self.pid),
         }
     }
+}
+
+/// Whether orphans below this process become its children.
+fn gets_orphans() -> bool {
+    let is_subreaper = rustix::process::child_subreaper().is_ok_and(|it| it.is_some());
+    getpid() == Pid::INIT || is_subreaper
 }
 
 fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
