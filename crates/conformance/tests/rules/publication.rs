@@ -45,6 +45,7 @@ struct Dependency {
     name: String,
     req: String,
     kind: Option<String>,
+    optional: bool,
     /// Where it is, if it is in this workspace.
     path: Option<String>,
 }
@@ -184,4 +185,27 @@ fn sources(target: &Target) -> Vec<PathBuf> {
         }
     }
     files
+}
+
+/// The fuzzer is a workspace of its own, with a lock file of its own, and only a long run compiles it.
+#[test]
+fn the_lock_file_of_the_fuzzer_has_what_our_crates_depend_on() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/Cargo.lock");
+    let text = fs::read_to_string(file).expect("it is there");
+    let mut found = 0;
+    for locked in text.split("[[package]]") {
+        let mut words = locked.split('"').skip(1).step_by(2);
+        let Some(package) = PACKAGES.iter().find(|it| words.clone().next() == Some(&it.name))
+        else {
+            continue;
+        };
+        let words: BTreeSet<_> = words.by_ref().map(|it| it.split(' ').next().unwrap()).collect();
+        let needed = package.dependencies.iter().filter(|it| it.kind.is_none() && !it.optional);
+        let missing: Vec<_> =
+            needed.map(|it| it.name.as_str()).filter(|it| !words.contains(it)).collect();
+        let mend = "cargo metadata --manifest-path fuzz/Cargo.toml";
+        assert!(missing.is_empty(), "{}: {missing:?} is missing. `{mend}` adds it", package.name);
+        found += 1;
+    }
+    assert!(found > 10, "{found}");
 }
