@@ -14,10 +14,11 @@ use transom_system::port_counters::of_queue_pair;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 
+use super::exporters::metrics_tell_the_counters;
 use super::losing::losing;
 
 /// Carries traffic out between two reads of the counters, and compares how much they have grown: those of the port, and
-/// those of all queue pairs together.
+/// those of all queue pairs together. The metrics tell the same.
 fn counts(name: &str, traffic: impl FnOnce(), expected: &[(&str, u64)]) {
     let (before, by_pairs_before) = (counters(), by_queue_pairs());
     traffic();
@@ -29,6 +30,7 @@ fn counts(name: &str, traffic: impl FnOnce(), expected: &[(&str, u64)]) {
     let expected: Counters =
         expected.iter().filter(of_pairs).map(|(name, count)| (name.clone(), *count)).collect();
     assert_eq!(grown(&by_pairs_before, &by_pairs), expected, "{name}, by queue pair");
+    metrics_tell_the_counters();
 }
 
 /// What `rdma statistic qp show` tells of the queue pairs here, added up.
@@ -121,7 +123,7 @@ fn counts_a_flush(it: &MemoryPair) {
     counts("a FLUSH", flush, &within_host(2, 32, &[]));
 }
 
-/// Rules: SEE-01, SEE-03, SEE-22
+/// Rules: SEE-01, SEE-03, SEE-07, SEE-22
 #[test]
 fn each_message_in_the_host_counts_as_an_adapters_packets() {
     let path = path_of!("each_message_in_the_host_counts_as_an_adapters_packets");
@@ -211,7 +213,7 @@ fn failures() {
     }
 }
 
-/// Rules: SEE-04, SEE-22
+/// Rules: SEE-04, SEE-07, SEE-22
 #[test]
 fn each_failure_counts_at_the_end_that_sees_it() {
     alone(path_of!("each_failure_counts_at_the_end_that_sees_it"), Way::Namespace, failures);
@@ -252,15 +254,17 @@ fn to_groups() {
             (grown_to(&before)[5] > 0).then_some(())
         });
         assert_eq!(grown_to(&before), [1, 0, 0, 0, 0, 1], "{names:?}");
+        metrics_tell_the_counters();
         both.recv(2, 200);
         let before = counters();
         send();
         both.came(2, 100);
         assert_eq!(grown_to(&before), [1, 1, 1, 0, 1, 0], "{names:?}");
+        metrics_tell_the_counters();
     }
 }
 
-/// Rules: SEE-02, SEE-03
+/// Rules: SEE-02, SEE-03, SEE-07
 #[test]
 fn a_datagram_to_a_group_counts_where_it_is_received() {
     alone(path_of!("a_datagram_to_a_group_counts_where_it_is_received"), Way::Namespace, to_groups);
@@ -295,9 +299,10 @@ fn over_the_wire() {
         assert_eq!(found[name], (writes + read) / 4, "{name} in {found:?}");
     }
     assert_eq!((found["hw/sent_pkts"], found["hw/rcvd_pkts"]), (9, found["port_rcv_packets"]));
+    metrics_tell_the_counters();
 }
 
-/// Rules: SEE-01, SEE-03, SEE-04
+/// Rules: SEE-01, SEE-03, SEE-04, SEE-07
 #[test]
 fn packets_on_the_wire_count_as_they_are_sent() {
     alone(path_of!("packets_on_the_wire_count_as_they_are_sent"), Way::Namespace, over_the_wire);

@@ -44,52 +44,82 @@ fn samples(metrics: &str, name: &str) -> BTreeMap<(String, Vec<String>), f64> {
     metrics.lines().filter_map(of).collect()
 }
 
-/// What exporters newer than Debian's tell of a port too, as far as it has a meaning here: names of node_exporter 1.10.
-const NEWER: &[&str] = &[
-    "duplicate_requests_packets_total",
-    "excessive_buffer_overrun_errors_total",
-    "implied_nak_seq_errors_total",
-    "lifespan_seconds",
-    "local_ack_timeout_errors_total",
-    "local_link_integrity_errors_total",
-    "np_cnp_packets_sent_total",
-    "np_ecn_marked_roce_packets_received_total",
-    "out_of_buffer_drops_total",
-    "out_of_sequence_packets_received_total",
-    "packet_sequence_errors_total",
-    "port_receive_remote_physical_errors_total",
-    "port_receive_switch_relay_errors_total",
-    "req_cqes_errors_total",
-    "req_cqes_flush_errors_total",
-    "req_remote_access_errors_total",
-    "req_remote_invalid_request_errors_total",
-    "resp_cqes_errors_total",
-    "resp_cqes_flush_errors_total",
-    "resp_local_length_errors_total",
-    "resp_remote_access_errors_total",
-    "rnr_nak_retry_packets_received_total",
-    "rp_cnp_ignored_packets_received_total",
-    "rp_cnp_packets_handled_total",
-    "rx_atomic_requests_total",
-    "rx_icrc_encapsulated_errors_total",
-    "rx_read_requests_total",
-    "rx_write_requests_total",
-    "symbol_error_total",
-    "vl15_dropped_total",
+/// The counters of a port, and the names that node_exporter 1.10 gives to them. That of Debian knows fewer.
+const OF_PORT: [(&str, &str); 45] = [
+    ("VL15_dropped", "vl15_dropped_total"),
+    ("excessive_buffer_overrun_errors", "excessive_buffer_overrun_errors_total"),
+    ("link_downed", "link_downed_total"),
+    ("link_error_recovery", "link_error_recovery_total"),
+    ("local_link_integrity_errors", "local_link_integrity_errors_total"),
+    ("multicast_rcv_packets", "multicast_packets_received_total"),
+    ("multicast_xmit_packets", "multicast_packets_transmitted_total"),
+    ("port_rcv_constraint_errors", "port_constraint_errors_received_total"),
+    ("port_rcv_data", "port_data_received_bytes_total"),
+    ("port_rcv_discards", "port_discards_received_total"),
+    ("port_rcv_errors", "port_errors_received_total"),
+    ("port_rcv_packets", "port_packets_received_total"),
+    ("port_rcv_remote_physical_errors", "port_receive_remote_physical_errors_total"),
+    ("port_rcv_switch_relay_errors", "port_receive_switch_relay_errors_total"),
+    ("port_xmit_constraint_errors", "port_constraint_errors_transmitted_total"),
+    ("port_xmit_data", "port_data_transmitted_bytes_total"),
+    ("port_xmit_discards", "port_discards_transmitted_total"),
+    ("port_xmit_packets", "port_packets_transmitted_total"),
+    ("port_xmit_wait", "port_transmit_wait_total"),
+    ("symbol_error", "symbol_error_total"),
+    ("unicast_rcv_packets", "unicast_packets_received_total"),
+    ("unicast_xmit_packets", "unicast_packets_transmitted_total"),
+    ("hw/duplicate_request", "duplicate_requests_packets_total"),
+    ("hw/implied_nak_seq_err", "implied_nak_seq_errors_total"),
+    ("hw/local_ack_timeout_err", "local_ack_timeout_errors_total"),
+    ("hw/np_cnp_sent", "np_cnp_packets_sent_total"),
+    ("hw/np_ecn_marked_roce_packets", "np_ecn_marked_roce_packets_received_total"),
+    ("hw/out_of_buffer", "out_of_buffer_drops_total"),
+    ("hw/out_of_sequence", "out_of_sequence_packets_received_total"),
+    ("hw/packet_seq_err", "packet_sequence_errors_total"),
+    ("hw/req_cqe_error", "req_cqes_errors_total"),
+    ("hw/req_cqe_flush_error", "req_cqes_flush_errors_total"),
+    ("hw/req_remote_access_errors", "req_remote_access_errors_total"),
+    ("hw/req_remote_invalid_request", "req_remote_invalid_request_errors_total"),
+    ("hw/resp_cqe_error", "resp_cqes_errors_total"),
+    ("hw/resp_cqe_flush_error", "resp_cqes_flush_errors_total"),
+    ("hw/resp_local_length_error", "resp_local_length_errors_total"),
+    ("hw/resp_remote_access_errors", "resp_remote_access_errors_total"),
+    ("hw/rnr_nak_retry_err", "rnr_nak_retry_packets_received_total"),
+    ("hw/rp_cnp_handled", "rp_cnp_packets_handled_total"),
+    ("hw/rp_cnp_ignored", "rp_cnp_ignored_packets_received_total"),
+    ("hw/rx_atomic_requests", "rx_atomic_requests_total"),
+    ("hw/rx_icrc_encapsulated", "rx_icrc_encapsulated_errors_total"),
+    ("hw/rx_read_requests", "rx_read_requests_total"),
+    ("hw/rx_write_requests", "rx_write_requests_total"),
 ];
+
+const OURS: &str = "node_infiniband_";
 
 /// `transom metrics` tells all that a real exporter tells, and what newer ones do.
 fn tells_the_same(exporter: &str, transom: &str) {
-    const OURS: &str = "node_infiniband_";
     let (theirs, ours) = (samples(exporter, OURS), samples(transom, OURS));
     for (sample, value) in &theirs {
         assert_eq!(ours.get(sample), Some(value), "{sample:?} in {transom}");
     }
     let names = theirs.keys().map(|(name, _)| name.clone());
-    let newer = NEWER.iter().map(|name| format!("{OURS}{name}"));
-    let expected: BTreeSet<_> = names.chain(newer).collect();
+    let newer = OF_PORT.map(|(_, name)| name).into_iter().chain(["lifespan_seconds"]);
+    let expected: BTreeSet<_> = names.chain(newer.map(|name| format!("{OURS}{name}"))).collect();
     let found: BTreeSet<_> = ours.keys().map(|(name, _)| name.clone()).collect();
     assert_eq!(found, expected);
+}
+
+/// `transom metrics` tells each counter of the port as it is, under its name there.
+pub(super) fn metrics_tell_the_counters() {
+    let (counters, metrics) = until("counters that stay as they are", || {
+        let (before, metrics) = (counters(), printed());
+        (before == counters()).then_some((before, metrics))
+    });
+    for (counter, name) in OF_PORT {
+        // The files count in units of four bytes.
+        let unit = if name.contains("_bytes_") { 4 } else { 1 };
+        let told = value(&metrics, &format!("{OURS}{name}{{device=\"transom0\",port=\"1\"}}"));
+        assert_eq!(told as u64, counters[counter] * unit, "{counter} as {name} in {metrics}");
+    }
 }
 
 /// The value of a sample.

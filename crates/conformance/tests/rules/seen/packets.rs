@@ -2,10 +2,11 @@
 //! nothing gets lost, and nobody sends anything else.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::Ordering::Relaxed;
 
 use transom_abi::*;
 use transom_conformance::datagrams::*;
-use transom_conformance::forger::*;
+use transom_conformance::forger::{counters as of_device, *};
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone, interfaces_up, ip};
@@ -15,11 +16,13 @@ use transom_host::Options;
 use transom_ibverbs::ibv_attach_mcast;
 use transom_system::addresses::gid;
 use transom_wire::packet::{Aeth, Ending, Operation, Packet, Transport};
-use transom_wire::{Psn, Syndrome};
+use transom_wire::{NakCode, Psn, Syndrome};
 
+use super::exporters::metrics_tell_the_counters;
 use super::losing::losing_a_write;
 
-/// Waits until a counter has grown so much, and compares others then. What must not come would have come before.
+/// Waits until a counter has grown so much, and compares others then. What must not come would have come before. The
+/// metrics tell the same.
 fn expect(before: &Counters, last: (&str, u64), others: &[(&str, u64)]) {
     let grown = || grown(before, &counters());
     let count = |all: &Counters, name: &str| all.get(name).copied().unwrap_or_default();
@@ -28,6 +31,7 @@ fn expect(before: &Counters, last: (&str, u64), others: &[(&str, u64)]) {
     for (name, expected) in others.iter().chain([&last]) {
         assert_eq!(count(&found, name), *expected, "{name} in {found:?}");
     }
+    metrics_tell_the_counters();
 }
 
 /// Packets that nobody takes, each for another reason.
@@ -54,7 +58,7 @@ fn dropped() {
     both.is_unchanged();
 }
 
-/// Rules: SEE-04
+/// Rules: SEE-04, SEE-07
 #[test]
 fn each_dropped_packet_counts_for_its_reason() {
     alone(path_of!("each_dropped_packet_counts_for_its_reason"), Way::Namespace, dropped);
@@ -78,7 +82,7 @@ fn out_of_order() {
     both.write(2);
 }
 
-/// Rules: SEE-04
+/// Rules: SEE-04, SEE-07
 #[test]
 fn packets_out_of_order_count_where_they_come() {
     alone(path_of!("packets_out_of_order_count_where_they_come"), Way::Namespace, out_of_order);
@@ -108,29 +112,37 @@ fn missed() {
     expect(&before, ("hw/packet_seq_err", 1), &others);
 }
 
-/// Rules: SEE-04
+/// Rules: SEE-04, SEE-07
 #[test]
 fn a_missed_packet_counts_at_both_ends() {
     alone(path_of!("a_missed_packet_counts_at_both_ends"), Way::Namespace, missed);
 }
 
-/// The answer to a WRITE comes, and that to the READ before it does not.
-pub(super) fn an_answer_is_missing() -> MemoryPair {
+/// A pair whose target hears of nothing, and whose origin has all the time to wait for it.
+fn with_a_deaf_target() -> MemoryPair {
     let (a, b) = ends(Link::Wire, Options::default());
     let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    // The target hears of nothing, and the time to wait for it has no end.
     assert_eq!(modify(qb, &usual_attr(qa), IBV_QPS_INIT), 0);
     bring_up(qa, &ibv_qp_attr { timeout: 0, ..usual_attr(qb) });
-    let it = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
-    for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
-        it.post_op(qa, opcode, it.far.addr(), it.key(), 64);
-    }
-    let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: 2 };
-    let of_the_write = Psn::new(usual_attr(qb).sq_psn + 1);
-    let to = number(qa);
-    let answer = Packet::new(Transport::Rc, Operation::Acknowledge(aeth), to, of_the_write);
+    MemoryPair::of(Pair { a, b, qa, qb }, 4096)
+}
+
+/// Answers the origin's request of this number in the target's name.
+fn answer(it: &MemoryPair, request: u32, syndrome: Syndrome) {
+    let aeth = Aeth { byte: syndrome.to_byte(), msn: request };
+    let psn = Psn::new(usual_attr(it.pair.qb).sq_psn + request - 1);
+    let answer = Packet::new(Transport::Rc, Operation::Acknowledge(aeth), number(it.pair.qa), psn);
     let forger = Forger::at(PEER);
     forger.send(&forger.seal(&answer));
+}
+
+/// The answer to a WRITE comes, and that to the READ before it does not.
+pub(super) fn an_answer_is_missing() -> MemoryPair {
+    let it = with_a_deaf_target();
+    for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
+        it.post_op(it.pair.qa, opcode, it.far.addr(), it.key(), 64);
+    }
+    answer(&it, 2, Syndrome::Ack { credits: 0x1f });
     it
 }
 
@@ -143,11 +155,33 @@ fn missing() {
     it.pair.a.expect_nothing();
 }
 
-/// Rules: SEE-04
+/// Rules: SEE-04, SEE-07
 #[test]
 fn an_answer_that_shows_that_another_is_missing_counts_once() {
     let path = path_of!("an_answer_that_shows_that_another_is_missing_counts_once");
     alone(path, Way::Namespace, missing);
+}
+
+/// A target that is not here refuses.
+fn refused() {
+    interfaces_up();
+    let before = counters();
+    for (code, at_origin, at_target) in [
+        (NakCode::RemoteAccess, "hw/req_remote_access_errors", "hw/resp_remote_access_errors"),
+        (NakCode::InvalidRequest, "hw/req_remote_invalid_request", "hw/resp_local_length_error"),
+    ] {
+        let it = with_a_deaf_target();
+        it.post_op(it.pair.qa, IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 64);
+        answer(&it, 1, Syndrome::Nak(code));
+        expect(&before, (at_origin, 1), &[(at_target, 0), ("hw/resp_cqe_error", 0)]);
+    }
+}
+
+/// Rules: SEE-04, SEE-07
+#[test]
+fn what_a_target_elsewhere_refuses_counts_at_the_origin_only() {
+    let path = path_of!("what_a_target_elsewhere_refuses_counts_at_the_origin_only");
+    alone(path, Way::Namespace, refused);
 }
 
 /// The network has gone.
@@ -165,11 +199,27 @@ fn without_a_way() {
     expect(&before, ("port_xmit_discards", 1), &others);
 }
 
-/// Rules: SEE-04
+/// Rules: SEE-04, SEE-07
 #[test]
 fn a_packet_that_has_no_way_out_counts_as_discarded() {
     let path = path_of!("a_packet_that_has_no_way_out_counts_as_discarded");
     alone(path, Way::Namespace, without_a_way);
+}
+
+/// Times that there was no room for packets, as the process has counted them. In which order a socket has room is not for
+/// a test of the whole to say.
+fn without_room() {
+    interfaces_up();
+    let both = WirePair::new(IBV_QPT_RC, Options::default());
+    let before = counters();
+    of_device(both.pair.qa).no_room.fetch_add(3, Relaxed);
+    expect(&before, ("port_xmit_wait", 3), &[("port_xmit_discards", 0)]);
+}
+
+/// Rules: SEE-04, SEE-07
+#[test]
+fn packets_that_waited_for_room_are_told() {
+    alone(path_of!("packets_that_waited_for_room_are_told"), Way::Namespace, without_room);
 }
 
 /// A packet that was marked on its way, and notifications from elsewhere.
@@ -206,7 +256,7 @@ fn congested() {
     expect(&before, ("hw/np_ecn_marked_roce_packets", 3), &[("hw/rp_cnp_ignored", 3)]);
 }
 
-/// Rules: SEE-04
+/// Rules: SEE-04, SEE-07
 #[test]
 fn congestion_notifications_count_at_both_ends() {
     alone(path_of!("congestion_notifications_count_at_both_ends"), Way::Namespace, congested);
@@ -232,7 +282,7 @@ fn to_a_group() {
     expect(&before, ("multicast_xmit_packets", 1), &others);
 }
 
-/// Rules: SEE-03
+/// Rules: SEE-03, SEE-07
 #[test]
 fn a_datagram_that_leaves_for_a_group_is_one_packet() {
     let path = path_of!("a_datagram_that_leaves_for_a_group_is_one_packet");
@@ -273,7 +323,7 @@ fn to_members() {
     }
 }
 
-/// Rules: SEE-03
+/// Rules: SEE-03, SEE-07
 #[test]
 fn a_datagram_to_a_group_on_the_wire_is_one_packet() {
     let path = path_of!("a_datagram_to_a_group_on_the_wire_is_one_packet");
