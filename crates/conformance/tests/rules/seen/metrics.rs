@@ -24,6 +24,7 @@ use transom_system::tools::{self, Tool};
 use transom_wire::Psn;
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
+use super::counters::flushing;
 use super::exporters::{answered, scraped, value};
 use super::losing::losing_a_write;
 use super::packets::an_answer_is_missing;
@@ -49,6 +50,27 @@ fn own(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     let pid = format!("pid=\"{}\"", std::process::id());
     let labels: Vec<_> = labels.iter().copied().chain([pid.as_str()]).collect();
     sum(metrics, name, &labels)
+}
+
+/// What a metric tells of this process is this and nothing else, by one of its labels. The others have these.
+pub(super) fn tells(
+    metrics: &str,
+    name: &str,
+    label: &str,
+    others: &[&str],
+    expected: &[(&str, f64)],
+) {
+    let start = format!("{label}=\"");
+    let samples = metrics.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+    let values = samples.map(|it| it.split_once(&start).expect("the label").1);
+    let values: BTreeSet<_> = values.filter_map(|it| Some(it.split_once('"')?.0)).collect();
+    let all: BTreeSet<_> = expected.iter().map(|(value, _)| *value).collect();
+    assert_eq!(values, all, "{name} in {metrics}");
+    for (value, count) in expected {
+        let label = format!("{start}{value}\"");
+        let labels = [others, &[&label]].concat();
+        assert_eq!(own(metrics, name, &labels), *count, "{name} {labels:?} in {metrics}");
+    }
 }
 
 /// Five WRITEs, one of which is refused, a bind, and a SEND that finds no receive.
@@ -126,6 +148,8 @@ fn of_all_kinds() {
     for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
         assert_eq!(it.op(opcode, at, key, 8).status, IBV_WC_SUCCESS);
     }
+    let flush = flushing(&it);
+    (0..3).for_each(|_| flush());
     // Three receives wait, and four messages for an end that hears of nothing and is given all the time.
     (0..3).for_each(|wr_id| it.recv(*qb, wr_id, 64));
     let (asks, deaf) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
@@ -139,15 +163,12 @@ fn of_all_kinds() {
         let by = format!("by=\"{by}\"");
         assert_eq!(of("transom_invalidations_total", &[&by]), 1.0, "{by} in {metrics}");
     }
-    for (operation, messages, bytes) in
-        [("send", 1.0, 0.0), ("write", 0.0, 0.0), ("read", 2.0, 16.0), ("atomic", 1.0, 8.0)]
-    {
-        let operation = format!("operation=\"{operation}\"");
-        for direction in ["direction=\"sent\"", "direction=\"received\""] {
-            let labels = [direction, &operation, "link=\"host\""];
-            assert_eq!(of("transom_messages_total", &labels), messages, "{labels:?} {metrics}");
-            assert_eq!(of("transom_message_bytes_total", &labels), bytes, "{labels:?} {metrics}");
-        }
+    let messages = [("send", 1.0), ("write", 0.0), ("read", 2.0), ("atomic", 1.0), ("flush", 3.0)];
+    let bytes = [("send", 0.0), ("write", 0.0), ("read", 16.0), ("atomic", 8.0), ("flush", 0.0)];
+    for direction in ["direction=\"sent\"", "direction=\"received\""] {
+        let others = [direction, "link=\"host\""];
+        tells(&metrics, "transom_messages_total", "operation", &others, &messages);
+        tells(&metrics, "transom_message_bytes_total", "operation", &others, &bytes);
     }
     assert_eq!(of("transom_messages_total", &["link=\"wire\""]), 0.0);
     assert_eq!(of("transom_queue_high_water", &["queue=\"receive\""]), 3.0);
@@ -168,10 +189,10 @@ fn over_the_wire() {
     // Those of a device are counted from its opening on.
     let it = losing_a_write(4096);
     let qb = it.pair.qb;
-    let (at, key) = (it.far.addr(), it.key());
     // Nothing behind it shows that it is lost.
-    assert_eq!(it.op(IBV_WR_RDMA_WRITE, at, key, 100).status, IBV_WC_SUCCESS);
-    assert_eq!(it.op(IBV_WR_RDMA_READ, at, key, 100).status, IBV_WC_SUCCESS);
+    let written = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 100);
+    assert_eq!(written.status, IBV_WC_SUCCESS);
+    carries_each(&it);
     // A packet from nobody that the queue pair knows.
     let operation = Operation::SendOnly(Ending::Plain);
     let strange = Packet {
@@ -203,13 +224,7 @@ fn over_the_wire() {
     for reason in ["timeout", "implied_sequence_error"] {
         assert_eq!(again(&metrics, reason), 1.0, "{reason} in {metrics}");
     }
-    for operation in ["write", "read"] {
-        let operation = format!("operation=\"{operation}\"");
-        for direction in ["direction=\"sent\"", "direction=\"received\""] {
-            let of = |link| own(&metrics, "transom_messages_total", &[direction, &operation, link]);
-            assert_eq!((of("link=\"wire\""), of("link=\"host\"")), (1.0, 0.0), "{metrics}");
-        }
-    }
+    tells_what_was_carried(&metrics);
     // Two WRITEs one after the other: the second shows that the first is lost.
     drop(missing);
     let it = losing_a_write(4096);
@@ -222,6 +237,33 @@ fn over_the_wire() {
         it.pair.a.expect(IBV_WC_SUCCESS);
     }
     assert_eq!(again(&printed(), "sequence_error"), 1.0);
+}
+
+/// A READ, two SENDs, an atomic and three FLUSHes.
+fn carries_each(it: &MemoryPair) {
+    let (at, key) = (it.far.addr(), it.key());
+    assert_eq!(it.op(IBV_WR_RDMA_READ, at, key, 2000).status, IBV_WC_SUCCESS);
+    for _ in 0..2 {
+        it.recv(it.pair.qb, 1, 4096);
+        assert_eq!(it.op(IBV_WR_SEND, 0, 0, 1500).status, IBV_WC_SUCCESS);
+        it.pair.b.expect(IBV_WC_SUCCESS);
+    }
+    assert_eq!(it.op(IBV_WR_ATOMIC_FETCH_AND_ADD, at, key, 8).status, IBV_WC_SUCCESS);
+    let flush = flushing(it);
+    (0..3).for_each(|_| flush());
+}
+
+/// These and a WRITE, at both ends. What was sent again counts once, and messages count as wholes.
+fn tells_what_was_carried(metrics: &str) {
+    let messages = [("send", 2.0), ("write", 1.0), ("read", 1.0), ("atomic", 1.0), ("flush", 3.0)];
+    let bytes =
+        [("send", 3000.0), ("write", 100.0), ("read", 2000.0), ("atomic", 8.0), ("flush", 0.0)];
+    for direction in ["direction=\"sent\"", "direction=\"received\""] {
+        let others = [direction, "link=\"wire\""];
+        tells(metrics, "transom_messages_total", "operation", &others, &messages);
+        tells(metrics, "transom_message_bytes_total", "operation", &others, &bytes);
+    }
+    assert_eq!(own(metrics, "transom_messages_total", &["link=\"host\""]), 0.0, "{metrics}");
 }
 
 /// Rules: SEE-08
@@ -519,16 +561,19 @@ fn the_dashboard_asks_for_what_there_is() {
 fn latencies() {
     interfaces_up();
     let pairs = [Link::Loopback, Link::Local, Link::Rings, Link::Wire]
-        .map(|link| (link, MemoryPair::new(link, 1 << 17)));
+        .map(|link| (link, MemoryPair::new(link, 5 << 20)));
     let work = || {
         for (link, it) in &pairs {
             let (at, key) = (it.far.addr(), it.key());
-            let lengths = [100, 100, 100, 5000, 100_000];
-            for length in lengths {
+            let reads = [(100, 3), (5000, 4), (100_000, 1), (1 << 20, 2), (5 << 20, 3)];
+            for length in reads.iter().flat_map(|(length, count)| vec![*length; *count]) {
                 assert_eq!(it.op(IBV_WR_RDMA_READ, at, key, length).status, IBV_WC_SUCCESS);
             }
-            assert_eq!(it.op(IBV_WR_RDMA_WRITE, at, key, 0).status, IBV_WC_SUCCESS);
+            for _ in 0..2 {
+                assert_eq!(it.op(IBV_WR_RDMA_WRITE, at, key, 0).status, IBV_WC_SUCCESS);
+            }
             assert_eq!(it.op(IBV_WR_ATOMIC_FETCH_AND_ADD, at, key, 8).status, IBV_WC_SUCCESS);
+            takes_time(it);
             let (qa, _) = it.pair.another(IBV_QPT_RC);
             let refused = it.op_on(qa, IBV_WR_RDMA_WRITE, at, key ^ 0x80, 8);
             assert_eq!(refused.status, IBV_WC_REM_ACCESS_ERR, "{link:?}");
@@ -549,30 +594,73 @@ fn latencies() {
     work();
     let longest = begun.elapsed().as_secs_f64();
     let metrics = scraped(address).expect("it answers");
-    let count = |labels: &[&str]| sum(&metrics, "transom_latency_seconds_count", labels);
-    let of = |operation, size| {
-        let labels = [format!("operation=\"{operation}\""), format!("size=\"{size}\"")];
-        count(&labels.each_ref().map(String::as_str))
-    };
-    for (operation, size, expected) in [
-        ("read", "1024", 12.0),
-        ("read", "16384", 4.0),
-        ("read", "262144", 4.0),
-        ("write", "64", 4.0),
-        ("atomic", "64", 4.0),
-    ] {
-        assert_eq!(of(operation, size), expected, "{operation} {size} in {metrics}");
-    }
-    assert_eq!(count(&[]), 28.0);
-    let all = sum(&metrics, "transom_latency_seconds_bucket", &["le=\"+Inf\""]);
-    assert_eq!(all, 28.0);
+    tells_the_times(&metrics);
     let total = sum(&metrics, "transom_latency_seconds_sum", &[]);
     assert!(total > 0.0 && total < longest, "{total} of {longest}");
     promtool_takes(&metrics);
     transom.signal(libc::SIGKILL);
     until("nobody to record", || (!tools::is_on(Tool::Latencies)).then_some(()));
     work();
-    assert_eq!(sum(&printed(), "transom_latency_seconds_count", &[]), 28.0);
+    assert_eq!(sum(&printed(), "transom_latency_seconds_count", &[]), 120.0);
+}
+
+/// How many there are of each operation and size, over all links.
+fn tells_the_times(metrics: &str) {
+    let count = |labels: &[&str]| sum(metrics, "transom_latency_seconds_count", labels);
+    let of = |operation, size| {
+        let labels = [format!("operation=\"{operation}\""), format!("size=\"{size}\"")];
+        count(&labels.each_ref().map(String::as_str))
+    };
+    for (operation, size, expected) in [
+        ("read", "1024", 12.0),
+        ("write", "64", 8.0),
+        ("send", "1024", 8.0),
+        ("flush", "64", 12.0),
+        ("bind", "64", 20.0),
+        ("invalidate", "64", 16.0),
+    ] {
+        assert_eq!(of(operation, size), expected, "{operation} {size} in {metrics}");
+    }
+    let operations = [
+        ("read", 52.0),
+        ("write", 8.0),
+        ("atomic", 4.0),
+        ("send", 8.0),
+        ("flush", 12.0),
+        ("bind", 20.0),
+        ("invalidate", 16.0),
+    ];
+    let sizes = [
+        ("64", 60.0),
+        ("1024", 20.0),
+        ("16384", 16.0),
+        ("262144", 4.0),
+        ("4194304", 8.0),
+        ("+Inf", 12.0),
+    ];
+    tells(metrics, "transom_latency_seconds_count", "operation", &[], &operations);
+    tells(metrics, "transom_latency_seconds_count", "size", &[], &sizes);
+    let all = sum(metrics, "transom_latency_seconds_bucket", &["le=\"+Inf\""]);
+    assert_eq!(all, 120.0);
+}
+
+/// Two SENDs, three FLUSHes, five binds and four invalidations.
+fn takes_time(it: &MemoryPair) {
+    let Pair { b, qb, .. } = &it.pair;
+    for _ in 0..2 {
+        it.recv(*qb, 1, 100);
+        assert_eq!(it.op(IBV_WR_SEND, 0, 0, 100).status, IBV_WC_SUCCESS);
+        b.expect(IBV_WC_SUCCESS);
+    }
+    let flush = flushing(it);
+    (0..3).for_each(|_| flush());
+    let (window, access) = (b.mw(IBV_MW_TYPE_2), IBV_ACCESS_REMOTE_WRITE);
+    let range = Range { addr: it.far.addr(), length: 64, mr: it.mb, access };
+    for _ in 0..4 {
+        post(*qb, &mut local_inv_wr(bind(b, *qb, window, range)));
+        b.expect(IBV_WC_SUCCESS);
+    }
+    bind(b, *qb, b.mw(IBV_MW_TYPE_1), range);
 }
 
 /// Rules: SEE-23
