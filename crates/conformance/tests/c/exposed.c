@@ -126,6 +126,67 @@ static void large(void)
 	end_pair(&pair);
 }
 
+/* Headers newer than those of rdma-core 44 have this call, behind the others. */
+struct flushes {
+	struct ibv_qp_ex qp;
+	void (*flush)(struct ibv_qp_ex *qp, uint32_t key, uint64_t at, size_t length, uint8_t type, uint8_t level);
+};
+
+enum { FLUSH_GLOBAL = 1 << 8, WITH_FLUSH = 1 << 11, TO_GLOBAL = 1, OF_RANGE = 0 };
+
+/* A queue pair that is connected to itself, in place of those of the pair. */
+static struct ibv_qp_ex *builder(void)
+{
+	pair = pair_of(IBV_QPT_RC);
+	for (int i = 0; i < 2; i++)
+		CHECK(!ibv_destroy_qp(pair.ends[i]));
+	struct ibv_qp_init_attr_ex init = {.send_cq = pair.cq, .recv_cq = pair.cq, .qp_type = IBV_QPT_RC,
+					   .cap = {DEPTH, DEPTH, 1, 1, 0}, .pd = pair.pd,
+					   .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+					   .send_ops_flags = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | WITH_FLUSH |
+							     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+							     IBV_QP_EX_WITH_ATOMIC_WRITE};
+
+	pair.ends[1] = NULL;
+	CHECK(pair.ends[0] = ibv_create_qp_ex(pair.context, &init));
+	connect_to(pair.ends[0], pair.context, pair.ends[0]->qp_num);
+	return ibv_qp_to_qp_ex(pair.ends[0]);
+}
+
+/* Builds a request, and waits until it has ended well. */
+#define BUILD(builder, call)                                                                                           \
+	do {                                                                                                           \
+		(builder)->wr_flags = IBV_SEND_SIGNALED;                                                               \
+		ibv_wr_start(builder);                                                                                 \
+		call;                                                                                                  \
+		CHECK(!ibv_wr_complete(builder));                                                                      \
+		struct ibv_wc wc;                                                                                      \
+		while (!ibv_poll_cq(pair.cq, 1, &wc));                                                                 \
+		CHECK(wc.status == IBV_WC_SUCCESS);                                                                    \
+	} while (0)
+
+/* Two atomics, an ATOMIC WRITE and a FLUSH. */
+static void atomics(void)
+{
+	struct ibv_qp_ex *it = builder();
+	const int all = RIGHTS | IBV_ACCESS_REMOTE_ATOMIC | FLUSH_GLOBAL;
+	struct ibv_qp_attr lets_in = {.qp_access_flags = all};
+	const uint64_t *changed = (const uint64_t *)memory, answer = at(2048), word = 7;
+	struct ibv_mr *mr;
+
+	DO("opened", CHECK(mr = ibv_reg_mr(pair.pd, memory, sizeof(memory), all)));
+	DO("let in", CHECK(!ibv_modify_qp(pair.ends[0], &lets_in, IBV_QP_ACCESS_FLAGS)));
+	DO("added", BUILD(it, ibv_wr_atomic_fetch_add(it, mr->rkey, at(64), 1);
+			  ibv_wr_set_sge(it, mr->lkey, answer, 8)));
+	DO("not swapped", BUILD(it, ibv_wr_atomic_cmp_swp(it, mr->rkey, at(256), 5, 6);
+				ibv_wr_set_sge(it, mr->lkey, answer, 8)));
+	DO("written", BUILD(it, ibv_wr_atomic_write(it, mr->rkey, at(128), &word)));
+	DO("flushed", BUILD(it, ((struct flushes *)it)->flush(it, mr->rkey, at(0), 1024, TO_GLOBAL, OF_RANGE)));
+	CHECK(changed[8] == 1 && changed[32] == 0 && changed[16] == 7);
+	DO("closed", CHECK(!ibv_dereg_mr(mr)));
+	end_pair(&pair);
+}
+
 /* A WRITE is refused, and ends the connection. */
 static void refused(void)
 {
@@ -305,7 +366,7 @@ int main(int arguments, char **words)
 		const char *name;
 		void (*run)(void);
 	} all[] = {{"regions", regions}, {"doors", doors},   {"moved", moved}, {"refused", refused}, {"large", large},
-		   {"windows", windows},
+		   {"windows", windows}, {"atomics", atomics},
 		   {"many", many},	 {"crowd", crowd},   {"sites", sites},     {"killed", killed}, {"forks", forks},
 		   {"leaves", leaves},	 {"becomes", becomes}};
 

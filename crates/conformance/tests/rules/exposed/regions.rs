@@ -133,6 +133,44 @@ fn large(link: &str) {
     assert_eq!(ranges.iter().map(|it| it.length()).sum::<u64>(), 700_000);
 }
 
+/// Rules: EXP-02, EXP-03, EXP-04
+#[test]
+fn atomics_count_apart_an_atomic_write_as_a_write_and_a_flush_not() {
+    atomics("");
+}
+
+/// Rules: EXP-02, EXP-03, EXP-04
+#[test]
+fn atomics_over_the_wire_count_as_those_of_the_host() {
+    // The program's library is built outside of the network.
+    LazyLock::force(&PROGRAM);
+    let path = path_of!("atomics_over_the_wire_count_as_those_of_the_host");
+    alone(path, Way::Network, || atomics("wire"));
+}
+
+fn atomics(link: &str) {
+    let ran = PROGRAM.run_over("atomics", link);
+    let account = &ran.accounts[0];
+    let all = rights(&[Deed::Read, Deed::Write, Deed::Atomic]);
+    let opening = account.openings.iter().find(|it| it.opening.rights == all).expect("it");
+    let opening = &opening.opening;
+    assert_eq!(counts(opening), [(0, 0), (1, 8), (2, 16)], "{link}: {opening:?}");
+    let users: Vec<_> = opening.users.iter().map(|it| (it.deed, it.times.count)).collect();
+    assert_eq!(users, [(Deed::Atomic, 2), (Deed::Write, 1)], "{link}");
+    let [_, write, atomic] = opening.deeds;
+    assert!(ran.step("added").contains(&atomic.first), "{link}: {atomic:?}");
+    assert!(ran.step("not swapped").contains(&atomic.last), "{link}: {atomic:?}");
+    assert!(ran.step("written").contains(&write.first), "{link}: {write:?}");
+    // Nothing of the answers, which the program itself asked for, nor of the range that was flushed.
+    let ranges: Vec<_> = opening.touched.ranges.iter().map(|it| (it.start, it.end)).collect();
+    assert_eq!(ranges, [(64, 72), (128, 136), (256, 264)], "{link}");
+    // Atomics were let in only later.
+    let [any, read, write, atomic] = opening.open;
+    assert_eq!((read, write), (any, any), "{link}: {opening:?}");
+    assert!(ran.between("let in", "closed").contains(&atomic), "{link}: {opening:?}");
+    assert!(ran.between("opened", "let in").contains(&(any - atomic)), "{link}: {opening:?}");
+}
+
 /// Rules: EXP-02, EXP-03
 #[test]
 fn what_is_refused_is_no_use_and_ends_what_is_open() {
