@@ -11,12 +11,16 @@ use std::time::Duration;
 use serde_json::Value;
 use transom_abi::*;
 use transom_conformance::c_programs::compile;
+use transom_conformance::forger::{Forger, PEER};
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_conformance::programs::{Printed, Running, command};
+use transom_conformance::queues::{number, try_cq};
 use transom_conformance::timeline::{Shown, read};
 use transom_system::tools::{self, Tool};
+use transom_wire::Psn;
+use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -388,6 +392,83 @@ fn unanswered() {
 fn a_request_that_nobody_answers_leaves_one_file_of_both_ends() {
     let path = path_of!("a_request_that_nobody_answers_leaves_one_file_of_both_ends");
     alone(path, Way::Namespace, unanswered);
+}
+
+/// A request fails over the wire for this reason, and leaves something of this name on this track.
+fn failed(fails: impl FnOnce(&MemoryPair), reason: &str, (track, name): (&str, &str)) {
+    interfaces_up();
+    let it = MemoryPair::new(Link::Wire, 64);
+    let directory = Scratch::new(reason);
+    let running = begin(directory.path(), &[std::process::id()], &[]);
+    fails(&it);
+    until("a file", || (!documents(directory.path()).is_empty()).then_some(()));
+    let said = end(running);
+    let [(_, document)] = &documents(directory.path())[..] else { panic!("{said}") };
+    assert_eq!(reasons(document), [reason], "{document:#}");
+    assert_eq!(document["tracer_data"]["anomalies"][0]["role"], "origin", "{document:#}");
+    let all = shown(document);
+    assert_eq!(find(&all, track, name).len(), 1, "{all:#?}");
+}
+
+fn asked_in_vain() {
+    let fails = |it: &MemoryPair| {
+        let (qa, _) = it.connected(|attr| attr.rnr_retry = 2, |_| ());
+        post(qa, &mut wr(IBV_WR_SEND));
+        it.pair.a.expect(IBV_WC_RNR_RETRY_EXC_ERR);
+    };
+    let shown = ("/events", "the peer had no receive, however often it was asked");
+    failed(fails, "not_ready", shown);
+}
+
+/// Rules: SEE-65
+#[test]
+fn a_request_that_never_finds_a_receive_leaves_one_file() {
+    let path = path_of!("a_request_that_never_finds_a_receive_leaves_one_file");
+    alone(path, Way::Namespace, asked_in_vain);
+}
+
+/// An answer with a syndrome that there is not. Only a peer that is no device of ours sends one.
+fn answered_badly() {
+    let fails = |it: &MemoryPair| {
+        assert_eq!(set_state(it.pair.qb, IBV_QPS_RESET), 0);
+        post(it.pair.qa, &mut wr(IBV_WR_SEND));
+        let (forger, first) = (Forger::at(PEER), Psn::new(usual_attr(it.pair.qb).sq_psn));
+        let answer = Operation::Acknowledge(Aeth { byte: 0x40, msn: 0 });
+        let answer = Packet::new(Transport::Rc, answer, number(it.pair.qa), first);
+        forger.send(&forger.seal(&answer));
+        it.pair.a.expect(IBV_WC_BAD_RESP_ERR);
+    };
+    failed(fails, "bad_response", ("/events", "ERR"));
+}
+
+/// Rules: SEE-65
+#[test]
+fn a_bad_answer_leaves_one_file() {
+    alone(path_of!("a_bad_answer_leaves_one_file"), Way::Namespace, answered_badly);
+}
+
+fn overrun() {
+    let fails = |it: &MemoryPair| {
+        let cq = try_cq(it.pair.a.context, 4, std::ptr::null_mut()).expect("a queue");
+        let mut init = it.pair.a.init(IBV_QPT_RC);
+        init.send_cq = cq;
+        let (qa, qb) = (it.pair.a.qp_with(&mut init), it.pair.b.qp(IBV_QPT_RC));
+        connect(qa, qb);
+        // SAFETY: a live queue.
+        let room = unsafe { (*cq).cqe };
+        for wr_id in 0..=room as u64 {
+            recv(qb, wr_id, &mut []);
+            post(qa, &mut wr(IBV_WR_SEND));
+        }
+        until("it overruns", || (state(qa) == IBV_QPS_ERR).then_some(()));
+    };
+    failed(fails, "overrun", ("/events", "ERR"));
+}
+
+/// Rules: SEE-65
+#[test]
+fn a_completion_queue_without_room_leaves_one_file() {
+    alone(path_of!("a_completion_queue_without_room_leaves_one_file"), Way::Namespace, overrun);
 }
 
 fn bound_in_vain() {
