@@ -136,13 +136,24 @@ fn answer(it: &MemoryPair, request: u32, syndrome: Syndrome) {
     forger.send(&forger.seal(&answer));
 }
 
-/// The answer to a WRITE comes, and that to the READ before it does not.
-pub(super) fn an_answer_is_missing() -> MemoryPair {
+/// A READ and a WRITE wait for their answers.
+pub(super) fn without_answers() -> MemoryPair {
     let it = with_a_deaf_target();
     for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
         it.post_op(it.pair.qa, opcode, it.far.addr(), it.key(), 64);
     }
-    answer(&it, 2, Syndrome::Ack { credits: 0x1f });
+    it
+}
+
+/// The answer to that WRITE comes, and that to the READ before it does not.
+pub(super) fn answer_the_write(it: &MemoryPair) {
+    answer(it, 2, Syndrome::Ack { credits: 0x1f });
+}
+
+/// Both.
+pub(super) fn an_answer_is_missing() -> MemoryPair {
+    let it = without_answers();
+    answer_the_write(&it);
     it
 }
 

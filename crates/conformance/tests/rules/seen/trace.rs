@@ -1,5 +1,6 @@
 //! The command `transom trace`, on programs of known traffic.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,13 +16,14 @@ use transom_conformance::processes::{
     Channel, Child, Scratch, Way, alone, interfaces_up, is_long, meet, open, play, waits_for,
 };
 use transom_conformance::programs::{Printed, Running, command, program};
-use transom_conformance::queues::Across;
+use transom_conformance::queues::{Across, number};
 use transom_conformance::timeline::{Shown, read, values};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
 
 use super::losing::losing_a_write;
+use super::packets::{answer_the_write, without_answers};
 use super::roles::Roles;
 
 /// How long it may take.
@@ -437,6 +439,31 @@ fn who_was_stopped_for_long_shows_nothing_of_what_it_has_missed() {
     alone(path, Way::Namespace, away);
 }
 
+/// A trace of this process, which writes a timeline and its lines.
+struct Here {
+    tracing: Running,
+    file: PathBuf,
+    lines: PathBuf,
+}
+
+impl Here {
+    /// All devices of this process record.
+    fn begin(scratch: &Scratch, name: &str) -> Self {
+        let [file, lines] =
+            ["pftrace", "json"].map(|end| scratch.path().join(name).with_extension(end));
+        let option = format!("--json={}", lines.display());
+        let pid = std::process::id().to_string();
+        let words = ["--output", file.to_str().expect("a path in UTF-8"), &option];
+        let tracing = start(&[&words[..], &["--pid", &pid, "--limit", "100M"]].concat());
+        let registry = Registry::open().expect("a registry");
+        let devices = registry.processes().into_iter().filter(|it| it.alive);
+        let devices: Vec<_> = devices.map(|it| Segment::of(&it).expect("its segment")).collect();
+        let is_on = |it: &Segment| it.header().wanted.turn(Tool::Events).is_on();
+        until("all devices to record", || devices.iter().all(is_on).then_some(()));
+        Self { tracing, file, lines }
+    }
+}
+
 /// Known bytes over the wire, one packet of which is lost, and requests that wait.
 fn counted() {
     interfaces_up();
@@ -446,16 +473,7 @@ fn counted() {
     bring_up(asks, &ibv_qp_attr { timeout: 0, ..usual_attr(deaf) });
 
     let scratch = Scratch::new("counted");
-    let [file, lines] = ["counted.pftrace", "counted.json"].map(|name| scratch.path().join(name));
-    let option = format!("--json={}", lines.display());
-    let pid = std::process::id().to_string();
-    let words = ["--output", file.to_str().expect("a path in UTF-8"), &option];
-    let mut tracing = start(&[&words[..], &["--pid", &pid, "--limit", "100M"]].concat());
-    let registry = Registry::open().expect("a registry");
-    let devices = registry.processes().into_iter().filter(|it| it.alive);
-    let devices: Vec<_> = devices.map(|it| Segment::of(&it).expect("its segment")).collect();
-    let is_on = |it: &Segment| it.header().wanted.turn(Tool::Events).is_on();
-    until("both devices to record", || devices.iter().all(is_on).then_some(()));
+    let Here { mut tracing, file, lines } = Here::begin(&scratch, "counted");
     // All that happened before an access is told when that is.
     let mut accesses = 0;
     let mut write = |length| {
@@ -483,6 +501,9 @@ fn counted() {
     tracing.success(LIMIT).unwrap();
 
     let bytes = fs::read(file).expect("it is written");
+    // The first WRITE went twice. The path MTU is 1024.
+    let packets = packets_of(&fs::read_to_string(lines).expect("lines"), number(it.pair.qa));
+    assert_eq!(packets, [2, 5, 8, 1, 1, 1, 1], "the zero bytes of two take a packet each");
     // Each value is a rate until the next one.
     let sent = values(&bytes, "sent");
     let until = |pair: &[(u64, u64)]| {
@@ -508,11 +529,62 @@ fn counted() {
     assert_eq!(segments.iter().filter(of_first).count(), 2, "{segments:?}");
 }
 
+/// In how many packets each message of a queue pair went, with those that went again.
+fn packets_of(lines: &str, qp: u32) -> Vec<u64> {
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let mut messages = BTreeMap::new();
+    for line in lines.filter(|line| line["name"] == "sent" && line["qp"] == qp) {
+        let [message, packets] = ["message", "packet_count"].map(|key| &line["arguments"][key]);
+        let packets = packets.as_u64().unwrap_or_else(|| panic!("{line}"));
+        *messages.entry(message.as_u64()).or_default() += packets;
+    }
+    messages.into_values().collect()
+}
+
 /// Rules: SEE-44
 #[test]
 fn counters_and_repetitions_are_on_the_timeline() {
     let path = path_of!("counters_and_repetitions_are_on_the_timeline");
     alone(path, Way::Namespace, counted);
+}
+
+/// The first of two WRITEs is lost, and the second one shows it. Elsewhere the answer to the second of two requests shows
+/// that the one before it is missing.
+fn repeated() {
+    interfaces_up();
+    let (it, waits) = (losing_a_write(8192), without_answers());
+    let scratch = Scratch::new("repeated");
+    let Here { mut tracing, file, lines } = Here::begin(&scratch, "repeated");
+    let mut sges = [it.near_sge(0, 100)];
+    let mut second = rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, it.far.addr(), it.key());
+    post(it.pair.qa, &mut ibv_send_wr { next: &raw mut second, ..second });
+    for _ in 0..2 {
+        it.pair.a.expect(IBV_WC_SUCCESS);
+    }
+    answer_the_write(&waits);
+    let all = [
+        "the peer missed a packet, so it goes again",
+        "a packet came too early",
+        "an answer is missing, so it goes again",
+    ];
+    let told = |text: String| all.iter().all(|mark| text.contains(mark)).then_some(());
+    until("the marks", || fs::read_to_string(&lines).ok().and_then(told));
+    tracing.signal(libc::SIGINT);
+    tracing.success(LIMIT).unwrap();
+
+    let lines = fs::read_to_string(lines).expect("it is written");
+    assert_eq!(packets_of(&lines, number(it.pair.qa)), [2, 2], "{lines}");
+    let shown = read(&fs::read(file).expect("it is written"));
+    for mark in all {
+        assert_eq!(find(&shown, "/events", mark).len(), 1, "{mark} in {shown:#?}");
+    }
+    assert!(find(&shown, "/events", "no answer in time").is_empty(), "{shown:#?}");
+}
+
+/// Rules: SEE-44
+#[test]
+fn why_a_request_goes_again_is_on_the_timeline() {
+    alone(path_of!("why_a_request_goes_again_is_on_the_timeline"), Way::Namespace, repeated);
 }
 
 #[test]
