@@ -77,7 +77,7 @@ impl Number {
 pub struct Standing {
     /// The completions that nobody had polled.
     pub waiting: u32,
-    /// A number that changes with polls that find nothing, and with the first one that finds something.
+    /// A number that changes with polls that find nothing, and with completions that are taken.
     pub polls: u32,
     /// It has a completion channel.
     pub has_channel: bool,

@@ -79,6 +79,11 @@ impl CompletionQueue {
         self.capacity
     }
 
+    /// A number that changes as completions are taken.
+    pub fn taken(&self) -> u32 {
+        self.feeders.iter().flatten().fold(0, |sum, feeder| feeder.count().wrapping_add(sum))
+    }
+
     /// Makes a work queue complete here. Its places come back to `returned`.
     pub fn attach(&mut self, returned: &Arc<Returned>) -> Result<Feeder, SizeError> {
         let returned = Some(returned.clone());
@@ -489,6 +494,24 @@ mod tests {
         assert!(queue.is_empty());
         [one, two].into_iter().for_each(|feeder| queue.detach(feeder));
         assert!(!queue.is_fed());
+    }
+
+    /// Rules: EX-07
+    #[test]
+    fn what_is_taken_is_seen_although_as_much_comes() {
+        let mut queue = CompletionQueue::new(4, CompletionOptions::default()).unwrap();
+        let mut places = Places::new(4, false);
+        let feeder = queue.attach(places.returned()).unwrap();
+        let mut push = |queue: &mut CompletionQueue| {
+            places.take();
+            queue.push(feeder, Completion { places: 1, ..at(1) }, false);
+        };
+        push(&mut queue);
+        let before = (queue.count(), queue.taken());
+        push(&mut queue);
+        assert_eq!(queue.taken(), before.1);
+        queue.pop();
+        assert_eq!((queue.count(), queue.taken() != before.1), (before.0, true));
     }
 
     #[test]

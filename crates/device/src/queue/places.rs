@@ -90,6 +90,11 @@ impl Places {
 }
 
 impl Returned {
+    /// How many so far.
+    pub fn count(&self) -> u32 {
+        self.count.load(Relaxed)
+    }
+
     /// So many places are free again: what held them has been polled, or nobody can poll it any more. Of a queue
     /// that completes to one completion queue, call it with that locked.
     #[inline]

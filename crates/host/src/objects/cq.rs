@@ -339,7 +339,7 @@ impl Cq {
         let (Some(queue), Some(listed)) = (self.queue.try_lock(), self.listed) else { return };
         let standing = Standing {
             waiting: queue.count() as u32,
-            polls: self.empty_polls.count(),
+            polls: self.empty_polls.count().wrapping_add(queue.taken()),
             has_channel: self.channel.is_some(),
             is_armed: queue.is_armed(),
         };
