@@ -34,15 +34,30 @@ impl Watched {
         process: &Process,
         tools: &'static [Tool],
     ) -> Option<Self> {
+        let mut watched = Self::reached(registry, process, tools)?;
+        watched.begin();
+        Some(watched)
+    }
+
+    /// Reaches a process, and does not ask it for anything yet. What it records from now on, because somebody else asks,
+    /// is seen, even if it has ended until then.
+    pub fn reached(
+        registry: &'static Registry,
+        process: &Process,
+        tools: &'static [Tool],
+    ) -> Option<Self> {
         let segment = Segment::of(process)?;
         let began = Tail::from_now(segment.events());
         let wake = registry.wake_of(process.announcer.slot).ok();
         let process = process.clone();
-        let asked = clock::steady();
-        let watched = Self { registry, process, segment, wake, tools, began, tail: began, asked };
-        watched.ask();
-        watched.wake();
-        Some(watched)
+        Some(Self { registry, process, segment, wake, tools, began, tail: began, asked: 0 })
+    }
+
+    /// Has it turn on the tools.
+    pub fn begin(&mut self) {
+        self.asked = clock::steady();
+        self.ask();
+        self.wake();
     }
 
     fn ask(&self) {
@@ -57,12 +72,9 @@ impl Watched {
 
     /// Asks again for what is wanted, when it is time. Call it at least twice a second.
     pub fn refresh(&mut self) {
-        let now = clock::steady();
-        if now.saturating_sub(self.asked) >= RENEWED {
-            self.asked = now;
-            self.ask();
-            // Its tools may be off, if this process was stopped.
-            self.wake();
+        if clock::steady().saturating_sub(self.asked) >= RENEWED {
+            // It wakes the process too: its tools may be off, if this process was stopped.
+            self.begin();
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Finder {
     found: Vec<Announcer>,
     looked: u64,
     /// Those that a trace around this one has to ask first, and answers that it has. A process goes on as soon as
-    /// anybody has asked for its events, and may end before another one asks.
+    /// anybody has asked for its events, and may end before another one asks. So each reaches it before.
     waiting: Vec<Waiting>,
     unheard: usize,
 }
@@ -44,6 +44,8 @@ pub(super) struct Finder {
 /// A process that has announced itself, and is not asked yet.
 struct Waiting {
     process: Announcer,
+    /// `None` if it has ended, or cannot be reached.
+    reached: Option<Watched>,
     /// Until when it waits for the trace around this one.
     until: u64,
     /// The trace within this one that waits for an answer.
@@ -72,8 +74,13 @@ impl Finder {
                         // The answer of the trace around this one.
                         waiting.until = now;
                     } else if !self.found.contains(&process) {
+                        let registry = self.registry;
+                        let found = registry.process(process.slot);
+                        let found = found.filter(|it| it.announcer == process);
+                        let reached =
+                            found.and_then(|it| Watched::reached(registry, &it, &[Tool::Events]));
                         let until = if watcher.pass_on(process) { now + PATIENCE } else { now };
-                        self.waiting.push(Waiting { process, until, from });
+                        self.waiting.push(Waiting { process, reached, until, from });
                     }
                 }
                 self.announced(if is_last { u64::MAX } else { now })
@@ -89,16 +96,18 @@ impl Finder {
     /// Those that have announced themselves, and need not wait longer.
     fn announced(&mut self, now: u64) -> Vec<Watched> {
         let mut watched = Vec::new();
-        let registry = self.registry;
-        for Waiting { process, from, .. } in self.waiting.extract_if(.., |it| it.until <= now) {
-            let found = registry.process(process.slot).filter(|it| it.announcer == process);
-            match found.and_then(|it| Watched::new(registry, &it, &[Tool::Events])) {
-                Some(come) => watched.push(come),
+        let come = self.waiting.extract_if(.., |it| it.until <= now);
+        for Waiting { process, reached, from, .. } in come {
+            match reached {
+                Some(mut reached) => {
+                    reached.begin();
+                    watched.push(reached);
+                }
                 None => self.unheard += 1,
             }
             self.found.push(process);
             if let Some(from) = from {
-                registry.tell_watcher(from, process);
+                self.registry.tell_watcher(from, process);
             }
         }
         watched
