@@ -258,7 +258,12 @@ const OF_PROCESS: [OfProcess; 15] = [
     ("message_bytes", "Their bytes, without headers", MetricType::Counter, |process| {
         flows(process, |amount| amount.bytes)
     }),
-    ("refusals", "Accesses that were refused, by reason and rule", MetricType::Counter, refusals),
+    (
+        "refusals",
+        "Accesses that were refused, by reason, with all rules that have it",
+        MetricType::Counter,
+        refusals,
+    ),
     ("binds", "Windows that were bound", MetricType::Counter, |process| {
         one(process.all().tally(Tally::Bound))
     }),

@@ -122,6 +122,74 @@ fn metrics_tell_of_each_process_what_it_did() {
     alone(path_of!("metrics_tell_of_each_process_what_it_did"), Way::Namespace, of_known_traffic);
 }
 
+/// The first case once, the second one twice, and so on.
+fn of_refusals() {
+    let it = MemoryPair::new(Link::Local, 4096);
+    let (at, key) = (it.far.addr(), it.key());
+    let (end, readable) = (at + it.far.len() as u64, keys(it.part(0, 64, READ as i32)).1);
+    let window = it.pair.b.mw(IBV_MW_TYPE_2);
+    let range = Range { addr: at, length: 64, mr: it.mb, access: READ };
+    let of_other = bind(&it.pair.b, it.pair.qb, window, range);
+    let cases = [
+        (IBV_WR_RDMA_WRITE, at, key ^ 0x80, "the object has another key now", STALE),
+        (
+            IBV_WR_RDMA_WRITE,
+            at,
+            readable,
+            "the object does not grant the right that is needed",
+            RIGHT,
+        ),
+        (
+            IBV_WR_RDMA_READ,
+            at,
+            of_other,
+            "the window is bound through another queue pair",
+            OTHER_QP,
+        ),
+        (IBV_WR_RDMA_READ, at - 8, key, "the range begins before the object", BELOW),
+        (IBV_WR_RDMA_READ, end - 4, key, "the range ends past the object", PAST),
+        (IBV_WR_ATOMIC_FETCH_AND_ADD, at + 4, key, "the address is not a multiple of eight", WORD),
+        (IBV_WR_RDMA_READ, u64::MAX - 4, key, "the end of the range is beyond 2^64", WRAPS),
+        (IBV_WR_SEND, 0, 0, "the receive buffer is smaller than the message", "RA-53"),
+    ];
+    for (count, (opcode, at, key, ..)) in (1..).zip(cases) {
+        for _ in 0..count {
+            let (qa, qb) = it.pair.another(IBV_QPT_RC);
+            if opcode == IBV_WR_SEND {
+                it.recv(qb, 1, 4);
+            }
+            assert_ne!(it.op_on(qa, opcode, at, key, 8).status, IBV_WC_SUCCESS, "{at:#x} {key:#x}");
+        }
+    }
+    let metrics = printed();
+    for (count, (.., reason, rules)) in (1..).zip(cases) {
+        let labels = [format!("reason=\"{reason}\""), format!("rules=\"{rules}\"")];
+        let labels = labels.each_ref().map(String::as_str);
+        let told = own(&metrics, "transom_refusals_total", &labels);
+        assert_eq!(told, f64::from(count), "{labels:?} in {metrics}");
+    }
+    assert_eq!(own(&metrics, "transom_refusals_total", &[]), 36.0, "{metrics}");
+}
+
+/// The rules of a reason, over all operations.
+const STALE: &str = "INV-12 INV-35 LA-06 RA-24 T1-31";
+const RIGHT: &str = "AT-15 FL-01 FL-02 LA-02 RA-28 RA-29 RA-30 RA-31";
+const OTHER_QP: &str = "INV-11 INV-37 RA-27";
+const BELOW: &str = "LA-10 RA-33 T1-26";
+const PAST: &str = "LA-10 RA-33 T1-27";
+const WORD: &str = "AT-01 AT-16";
+const WRAPS: &str = "LA-11 RA-34 T1-28";
+
+/// The only right of what these cases reach.
+const READ: u32 = IBV_ACCESS_REMOTE_READ;
+
+/// Rules: SEE-08
+#[test]
+fn metrics_tell_of_refusals_by_reason_with_its_rules() {
+    let path = path_of!("metrics_tell_of_refusals_by_reason_with_its_rules");
+    alone(path, Way::Namespace, of_refusals);
+}
+
 /// Objects, keys, operations and queues.
 fn of_all_kinds() {
     let it = MemoryPair::new(Link::Loopback, 4096);
