@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use transom_abi::*;
 use transom_conformance::datagrams::*;
@@ -15,11 +16,13 @@ use transom_conformance::watching::{Counters, counters, grown};
 use transom_host::Options;
 use transom_ibverbs::ibv_attach_mcast;
 use transom_system::addresses::gid;
+use transom_system::registry::Dropped;
 use transom_wire::packet::{Aeth, Ending, Operation, Packet, Transport};
 use transom_wire::{NakCode, Psn, Syndrome};
 
 use super::exporters::metrics_tell_the_counters;
 use super::losing::losing_a_write;
+use super::metrics::{printed, tells};
 
 /// Waits until a counter has grown so much, and compares others then. What must not come would have come before. The
 /// metrics tell the same.
@@ -34,34 +37,92 @@ fn expect(before: &Counters, last: (&str, u64), others: &[(&str, u64)]) {
     metrics_tell_the_counters();
 }
 
-/// Packets that nobody takes, each for another reason.
+/// Packets that nobody takes, for each reason one more than for the one before.
 fn dropped() {
     interfaces_up();
     let both = WirePair::new(IBV_QPT_RC, Options::default());
     let (peer, stranger) = (Forger::at(PEER), Forger::at(STRANGER));
+    let send = |count, datagram: &[u8]| (0..count).for_each(|_| peer.send(datagram));
     let packet = both.packet(Transport::Rc);
     let before = counters();
     stranger.send(&stranger.seal(&packet));
     expect(&before, ("port_rcv_discards", 1), &[("port_rcv_errors", 0)]);
-    peer.send(&peer.seal(&Packet { to: packet.to ^ 0x7ff, ..packet }));
-    expect(&before, ("port_rcv_discards", 2), &[("port_rcv_errors", 0)]);
+    send(2, &peer.seal(&Packet { to: packet.to ^ 0x7ff, ..packet }));
+    expect(&before, ("port_rcv_discards", 3), &[("port_rcv_errors", 0)]);
     let mut damaged = peer.seal(&packet);
     damaged[14] ^= 1;
-    peer.send(&damaged);
-    expect(&before, ("port_rcv_errors", 1), &[("hw/rx_icrc_encapsulated", 1)]);
+    send(3, &damaged);
+    expect(&before, ("port_rcv_errors", 3), &[("hw/rx_icrc_encapsulated", 3)]);
     // No packet of this kind exists.
-    peer.send(&peer.seal_bytes(&[0xff; 12]));
-    expect(&before, ("port_rcv_errors", 2), &[("hw/rx_icrc_encapsulated", 1)]);
-    peer.send(&peer.seal(&Packet { pkey: 5, ..packet }));
-    let others = [("port_rcv_discards", 2), ("port_rcv_errors", 2), ("port_rcv_packets", 0)];
-    expect(&before, ("port_rcv_constraint_errors", 1), &others);
+    send(4, &peer.seal_bytes(&[0xff; 12]));
+    expect(&before, ("port_rcv_errors", 7), &[("hw/rx_icrc_encapsulated", 3)]);
+    send(5, &peer.seal(&Packet { pkey: 5, ..packet }));
+    let others = [("port_rcv_discards", 3), ("port_rcv_errors", 7), ("port_rcv_packets", 0)];
+    expect(&before, ("port_rcv_constraint_errors", 5), &others);
+    let operation = Operation::SendOnly(Ending::Plain);
+    send(6, &peer.seal(&Packet { operation, ..both.packet(Transport::Uc) }));
+    expect(&before, ("port_rcv_discards", 9), &others[1..]);
+    // Of a process that is not there.
+    send(7, &peer.seal(&Packet { to: packet.to ^ 0x80_0000, ..packet }));
+    expect(&before, ("port_rcv_discards", 16), &others[1..]);
+    // For the members of a group, by the address of a host.
+    let transport = Transport::Ud { qkey: QKEY, source: 17 };
+    let to_all = Packet { operation, to: 0xff_ffff, ..both.packet(transport) };
+    send(8, &peer.seal(&to_all));
+    expect(&before, ("port_rcv_discards", 24), &others[1..]);
     both.is_unchanged();
+    let reasons = [
+        ("other_address", 1.0),
+        ("no_queue_pair", 2.0),
+        ("wrong_icrc", 3.0),
+        ("malformed", 4.0),
+        ("other_partition", 5.0),
+        ("other_service", 6.0),
+        ("nobody_there", 7.0),
+        ("wrong_destination", 8.0),
+    ];
+    tells(&printed(), "transom_packets_dropped_total", "reason", &[], &reasons);
 }
 
-/// Rules: SEE-04, SEE-07
+/// Rules: SEE-04, SEE-07, SEE-08
 #[test]
 fn each_dropped_packet_counts_for_its_reason() {
     alone(path_of!("each_dropped_packet_counts_for_its_reason"), Way::Namespace, dropped);
+}
+
+/// More datagrams than the socket has room for. The kernel tells how many it has lost with the next one that it takes.
+fn overflowing() {
+    interfaces_up();
+    let both = WirePair::new(IBV_QPT_RC, Options::default());
+    let counted = |why| [both.pair.qa, both.pair.qb].map(|qp| of_device(qp).dropped(why));
+    let [lost, damaged] =
+        [Dropped::Overflow, Dropped::WrongIcrc].map(|why| move || counted(why).iter().sum::<u64>());
+    let (forger, before) = (Forger::at(PEER), counters());
+    // Its ICRC takes longer to compute than itself to send.
+    let long = [&forger.seal(&both.packet(Transport::Rc))[..], &[0; 60_000]].concat();
+    let (mut sent, mut since) = (0, Instant::now());
+    until("a full socket", || {
+        (0..100).for_each(|_| forger.send(&long));
+        sent += 100;
+        (lost() > 0).then_some(())
+    });
+    until("one behind the last lost one", || {
+        let all = lost() + damaged();
+        if all < sent && since.elapsed() > Duration::from_millis(250) {
+            forger.send(&long);
+            (sent, since) = (sent + 1, Instant::now());
+        }
+        (all == sent).then_some(())
+    });
+    expect(&before, ("port_rcv_errors", damaged()), &[("port_rcv_discards", lost())]);
+    let reasons = [("overflow", lost() as f64), ("wrong_icrc", damaged() as f64)];
+    tells(&printed(), "transom_packets_dropped_total", "reason", &[], &reasons);
+}
+
+/// Rules: SEE-04, SEE-07, SEE-08
+#[test]
+fn what_the_socket_had_no_room_for_is_told() {
+    alone(path_of!("what_the_socket_had_no_room_for_is_told"), Way::Namespace, overflowing);
 }
 
 /// Packets that have come before, and packets that come too early.
@@ -208,6 +269,8 @@ fn without_a_way() {
     a.expect(IBV_WC_RETRY_EXC_ERR);
     let others = [("hw/send_err", 1), ("hw/retry_exceeded_err", 1), ("port_xmit_packets", 0)];
     expect(&before, ("port_xmit_discards", 1), &others);
+    let reasons = [("unreachable", 1.0)];
+    tells(&printed(), "transom_packets_dropped_total", "reason", &[], &reasons);
 }
 
 /// Rules: SEE-04, SEE-07
@@ -217,20 +280,25 @@ fn a_packet_that_has_no_way_out_counts_as_discarded() {
     alone(path, Way::Namespace, without_a_way);
 }
 
-/// Times that there was no room for packets, as the process has counted them. In which order a socket has room is not for
-/// a test of the whole to say.
-fn without_room() {
+/// What no test of the whole can bring about, as a process counts it: the socket has room when it has room, no datagram
+/// is longer than the room for it, and the kernel tells where each came from.
+fn as_counted() {
     interfaces_up();
     let both = WirePair::new(IBV_QPT_RC, Options::default());
-    let before = counters();
-    of_device(both.pair.qa).no_room.fetch_add(3, Relaxed);
-    expect(&before, ("port_xmit_wait", 3), &[("port_xmit_discards", 0)]);
+    let (before, of) = (counters(), of_device(both.pair.qa));
+    of.no_room.fetch_add(3, Relaxed);
+    of.drop(Dropped::Cut, 2);
+    let others = [("port_xmit_discards", 0), ("port_rcv_errors", 2), ("port_rcv_discards", 0)];
+    expect(&before, ("port_xmit_wait", 3), &others);
+    let reasons = [("cut", 2.0)];
+    tells(&printed(), "transom_packets_dropped_total", "reason", &[], &reasons);
 }
 
-/// Rules: SEE-04, SEE-07
+/// Rules: SEE-04, SEE-07, SEE-08
 #[test]
-fn packets_that_waited_for_room_are_told() {
-    alone(path_of!("packets_that_waited_for_room_are_told"), Way::Namespace, without_room);
+fn packets_that_waited_for_room_and_cut_ones_are_told() {
+    let path = path_of!("packets_that_waited_for_room_and_cut_ones_are_told");
+    alone(path, Way::Namespace, as_counted);
 }
 
 /// A packet that was marked on its way, and notifications from elsewhere.
