@@ -7,6 +7,7 @@ use transom_conformance::documents::root;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone};
+use transom_system::latency::{SIZES, Timed};
 use transom_system::port_counters::{COUNTERS, HW_COUNTERS};
 
 use super::metrics::printed;
@@ -43,7 +44,8 @@ fn expected(test: &str) -> impl Iterator<Item = &str> {
     let pairs = test.match_indices("(\"").filter_map(|(at, _)| {
         let (name, rest) = test[at + 2..].split_once("\", ")?;
         let value = rest.split([',', ')']).next()?.trim();
-        (value != "0" && !value.starts_with(['"', '|', '&'])).then_some(name)
+        let is_zero = value.parse() == Ok(0.0);
+        (!is_zero && !value.starts_with(['"', '|', '&'])).then_some(name)
     });
     pairs.filter(|name| !name.contains('"'))
 }
@@ -96,6 +98,35 @@ fn of_processes() {
         count += 1;
     }
     assert!(count >= 15, "{metrics}");
+    each_value_moves(&metrics);
+}
+
+/// The labels that tell values of one metric apart.
+const LABELS: [&str; 5] = ["operation", "reason", "kind", "by", "queue"];
+
+/// Each value of a metric's labels is expected in a test that asks for the metric, with another number than zero. Of the
+/// refusals and of the times only those are told that there are.
+fn each_value_moves(metrics: &str) {
+    let samples = metrics.lines().filter_map(|line| line.strip_prefix("transom_")?.split_once('{'));
+    let labels = samples.flat_map(|(name, rest)| {
+        let labels = rest.split(',').filter_map(|label| label.split_once("=\""));
+        labels.map(move |(label, value)| (name, label, value.split('"').next().unwrap_or_default()))
+    });
+    let told = labels.filter(|(_, label, _)| LABELS.contains(label));
+    let times = Timed::ALL.map(|it| it.name().to_owned()).into_iter();
+    let times = times.chain(SIZES.map(|size| size.to_string())).chain(["+Inf".to_owned()]);
+    let told = told.map(|(name, _, value)| (name, value.to_owned()));
+    let told: BTreeSet<_> = told.chain(times.map(|it| ("latency_seconds_count", it))).collect();
+    let tests = [include_str!("metrics.rs"), include_str!("packets.rs")];
+    let functions: Vec<_> = tests.iter().flat_map(|test| test.split("\n}\n")).collect();
+    for (name, value) in &told {
+        let name = format!("\"transom_{name}\"");
+        let mut those = functions.iter().filter(|function| function.contains(&name));
+        let moves = those.any(|function| expected(function).any(|it| it == value));
+        assert!(moves, "{value} of {name} moves in no test");
+    }
+    // Twice five operations, twice two that do it, and the rest.
+    assert_eq!(told.len(), 2 * 5 + 2 * 2 + 3 + 2 + 6 + 11 + 7 + 6, "{told:?}");
 }
 
 /// Rules: SEE-08
