@@ -2,6 +2,12 @@
 //! how it was written.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, fs};
+
+use crate::processes::again;
+use crate::programs::Running;
 
 /// A field of a message: its number, and its value.
 type Field<'a> = (u64, Value<'a>);
@@ -83,6 +89,28 @@ pub struct Shown {
     pub arguments: BTreeMap<String, String>,
     /// The flows that go on from here, and those that end here.
     pub flows: (Vec<u64>, Vec<u64>),
+}
+
+/// The folder where a test leaves a copy of the timelines that it reads.
+const KEPT: &str = "TRANSOM_TEST_TIMELINES";
+
+/// The bytes of a timeline.
+pub fn bytes_of(file: &Path) -> Vec<u8> {
+    if let (Some(folder), Some(name)) = (env::var_os(KEPT), file.file_name()) {
+        fs::copy(file, Path::new(&folder).join(name)).expect("it is written");
+    }
+    fs::read(file).expect("it is written")
+}
+
+/// Runs another test. Returns the timelines that it has read, copied to this folder.
+pub fn timelines_of(test: &str, folder: &Path) -> Vec<PathBuf> {
+    fs::create_dir(folder).expect("the scratch folder is ours");
+    let run = Running::start(again(test).env(KEPT, folder)).success(Duration::from_secs(200));
+    run.unwrap_or_else(|problem| panic!("{test}: {problem}"));
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.unwrap().path());
+    let timelines: Vec<_> = entries.collect();
+    assert!(!timelines.is_empty(), "{test} leaves none");
+    timelines
 }
 
 /// The values of each counter of this name in a file, in order of their times.

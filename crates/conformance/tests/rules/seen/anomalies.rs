@@ -17,7 +17,7 @@ use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_conformance::programs::{Printed, Running, command};
 use transom_conformance::queues::{number, try_cq};
-use transom_conformance::timeline::{Shown, read};
+use transom_conformance::timeline::{Shown, bytes_of, read};
 use transom_system::tools::{self, Tool};
 use transom_wire::Psn;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
@@ -64,7 +64,7 @@ fn documents(directory: &Path) -> Vec<(PathBuf, Value)> {
 
 fn shown(document: &Value) -> Vec<Shown> {
     let path = document["tracer_data"]["trace"].as_str().expect("a path");
-    read(&fs::read(path).expect("it is there"))
+    read(&bytes_of(Path::new(path)))
 }
 
 /// Those on tracks of this name that have this name too.
@@ -134,6 +134,14 @@ fn one_refusal_leaves_one_file_with_what_both_ends_did() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+/// Tests whose timelines have something of each kind.
+pub(super) const TIMELINES: [&str; 4] = [
+    path_of!("one_refusal_leaves_one_file_with_what_both_ends_did"),
+    path_of!("a_process_that_is_killed_leaves_a_file_with_its_peer"),
+    path_of!("a_request_that_never_finds_a_receive_leaves_one_file"),
+    path_of!("a_process_that_waits_long_for_receives_leaves_one_file"),
+];
 
 /// A queue pair asks by a wrong key.
 fn refuse(it: &MemoryPair) {

