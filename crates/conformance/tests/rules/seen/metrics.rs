@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use transom_abi::*;
 use transom_conformance::documents::root;
 use transom_conformance::forger::{FORGED, Forger, LENGTH, PEER, STRANGER};
@@ -28,6 +28,7 @@ use super::counters::flushing;
 use super::exporters::{answered, scraped, value};
 use super::losing::losing_a_write;
 use super::packets::an_answer_is_missing;
+use super::trace::python_with;
 
 /// The metrics, printed once.
 pub(super) fn printed() -> String {
@@ -469,12 +470,27 @@ fn of_prometheus(name: &str) -> Option<PathBuf> {
     }
 }
 
-/// The panels of the dashboard.
+/// The file of the dashboard.
+const DASHBOARD: &str = "docs/grafana/transom.json";
+
+/// The panels of the dashboard. Each asks the data source that the user chooses.
 fn panels() -> Vec<Value> {
-    let text = fs::read_to_string(root().join("docs/grafana/transom.json")).expect("the dashboard");
+    let text = fs::read_to_string(root().join(DASHBOARD)).expect("the dashboard");
     let mut dashboard: Value = serde_json::from_str(&text).expect("JSON");
     assert!(dashboard["schemaVersion"].as_u64() >= Some(36));
-    serde_json::from_value(dashboard["panels"].take()).expect("panels")
+    let [chosen] = &dashboard["templating"]["list"].as_array().expect("variables")[..] else {
+        panic!("{}", dashboard["templating"])
+    };
+    assert_eq!((&chosen["type"], &chosen["query"]), (&"datasource".into(), &"prometheus".into()));
+    let name = chosen["name"].as_str().expect("a name");
+    let source = json!({"type": "prometheus", "uid": format!("${{{name}}}")});
+    let panels = serde_json::from_value::<Vec<Value>>(dashboard["panels"].take()).expect("panels");
+    for panel in &panels {
+        let mut targets = panel["targets"].as_array().expect("targets").iter();
+        assert_eq!(panel["datasource"], source, "{panel}");
+        assert!(targets.all(|target| target["datasource"] == source), "{panel}");
+    }
+    panels
 }
 
 /// The real node_exporter of Debian takes the file of this directory.
@@ -621,6 +637,23 @@ fn is_known_to_grafana(panel: &Value) {
 #[test]
 fn the_dashboard_asks_for_what_there_is() {
     alone(path_of!("the_dashboard_asks_for_what_there_is"), Way::Namespace, dashboard);
+}
+
+/// The schema comes in Grafana's package for Python, which a long run installs.
+/// Rules: SEE-10
+#[test]
+fn grafanas_own_schema_knows_all_of_the_dashboard() {
+    const READS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/dashboard.py");
+    if !is_long() {
+        return println!("skipped: not a long run");
+    }
+    let scratch = Scratch::new("dashboard");
+    let python = python_with(&scratch, "grafana-foundation-sdk==1769699379!11.6.0");
+    let mut reads = Command::new(python);
+    let reads = reads.arg(READS).arg(root().join(DASHBOARD));
+    let read = Running::start(reads).success(Duration::from_secs(60));
+    let read = read.unwrap_or_else(|problem| panic!("{problem}"));
+    assert!(read.output.starts_with("ok: "), "{read:?}");
 }
 
 /// How long requests took, recorded only while somebody wants to know.
