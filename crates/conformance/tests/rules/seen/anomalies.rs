@@ -22,6 +22,8 @@ use transom_system::tools::{self, Tool};
 use transom_wire::Psn;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 
+use super::trace::all_record;
+
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -35,10 +37,10 @@ fn trace(directory: &Path, arguments: &[&str]) -> Running {
 
 /// Looks at processes that run, this one among them.
 fn begin(directory: &Path, pids: &[u32], arguments: &[&str]) -> Running {
-    let pids: Vec<_> = pids.iter().flat_map(|pid| ["--pid".into(), pid.to_string()]).collect();
-    let all: Vec<_> = pids.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+    let words: Vec<_> = pids.iter().flat_map(|pid| ["--pid".into(), pid.to_string()]).collect();
+    let all: Vec<_> = words.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
     let running = trace(directory, &all);
-    until("events to be wanted", || tools::is_on(Tool::Events).then_some(()));
+    all_record(pids);
     running
 }
 

@@ -467,13 +467,18 @@ impl Here {
         let pid = std::process::id().to_string();
         let words = ["--output", file.to_str().expect("a path in UTF-8"), &option];
         let tracing = start(&[&words[..], &["--pid", &pid, "--limit", "100M"]].concat());
-        let registry = Registry::open().expect("a registry");
-        let devices = registry.processes().into_iter().filter(|it| it.alive);
-        let devices: Vec<_> = devices.map(|it| Segment::of(&it).expect("its segment")).collect();
-        let is_on = |it: &Segment| it.header().wanted.turn(Tool::Events).is_on();
-        until("all devices to record", || devices.iter().all(is_on).then_some(()));
+        all_record(&[std::process::id()]);
         Self { tracing, file, lines }
     }
+}
+
+/// Waits until all devices of these processes record their events.
+pub(super) fn all_record(pids: &[u32]) {
+    let registry = Registry::open().expect("a registry");
+    let devices = registry.processes().into_iter().filter(|it| it.alive && pids.contains(&it.pid));
+    let devices: Vec<_> = devices.map(|it| Segment::of(&it).expect("its segment")).collect();
+    let is_on = |it: &Segment| it.header().wanted.turn(Tool::Events).is_on();
+    until("all devices to record", || devices.iter().all(is_on).then_some(()));
 }
 
 /// Known bytes over the wire, one packet of which is lost, and requests that wait.
