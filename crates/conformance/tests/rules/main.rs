@@ -180,7 +180,7 @@ mod connections {
     mod one_process;
     mod processes;
     mod refused;
-    mod sockets;
+    pub(crate) mod sockets;
     mod why;
 }
 

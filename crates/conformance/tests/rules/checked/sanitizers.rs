@@ -15,6 +15,8 @@ use transom_conformance::processes::{Scratch, is_long};
 use transom_conformance::programs::{Printed, Running, installed, library, program};
 use transom_conformance::spaces::two_hosts;
 
+use crate::connections::sockets::BEHAVIOURS;
+
 const LIMIT: Duration = Duration::from_secs(120);
 const LIBRARIES: [&str; 2] = ["-libverbs", "-lpthread"];
 
@@ -429,7 +431,8 @@ fn the_memory_sanitizer_sees_private_data_that_was_never_written() {
 #[test]
 fn the_memory_sanitizer_is_silent_about_what_librdmacm_tells() {
     take_turn(Link::Wire);
-    for (name, behaviours) in [("connects", 23), ("connection_events", 8), ("sockets", 31)] {
+    let all = [("connects", 23), ("connection_events", 8), ("sockets", BEHAVIOURS)];
+    for (name, behaviours) in all {
         let options = [OF_MEMORY[0], "-w"];
         let Some(memory) = Sanitized::by_clang(name, &options) else { return };
         let mut command = Command::new(&memory.binary);

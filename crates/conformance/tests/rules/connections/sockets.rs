@@ -11,7 +11,7 @@ use transom_conformance::programs::{Running, library, program, tool};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the C program shows.
-const BEHAVIOURS: usize = 33;
+pub(crate) const BEHAVIOURS: usize = 33;
 /// What the one of ordinary sockets shows.
 const PLAIN_BEHAVIOURS: usize = 16;
 
