@@ -19,7 +19,7 @@ page, browser, timeline, *names = sys.argv[1:]
 # The browser reads commands from 3 and answers to 4.
 COMMANDS, ANSWERS = 3, 4
 
-# Each query answers with one value or with one object.
+# Each query answers with one value.
 QUERIES = {
     "problems": "select group_concat(name || ' ' || value) from stats where severity != 'info' and value != 0",
     "slices": "select count(*) from slice",
@@ -35,6 +35,7 @@ MISSING = """(() => {
     if (text.includes(NAMES[0])) app.commands.runCommand("dev.perfetto.ExpandAllGroups");
     return NAMES.filter(name => !text.includes(name)).join();
 })()"""
+# How long it may take to show them, in seconds.
 PATIENCE = 30
 ASKS = """app.trace.engine.query(QUERY).then(result => {
     const row = result.iter({});
