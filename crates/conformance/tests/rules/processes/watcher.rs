@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use transom_conformance::harness::until;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
-use transom_conformance::programs::command;
+use transom_conformance::programs::{command, program as program_of};
 
 /// What the child runs; on its own it does nothing.
 #[test]
@@ -132,12 +132,15 @@ fn a_program_of_transom_run_does_not_see_what_is_beside_it() {
 /// Rules: CM-50
 #[test]
 fn nor_does_one_that_gets_the_orphans() {
+    // The attribute PR_SET_CHILD_SUBREAPER (36) stays over `exec`.
+    const BECOMES: &str = "import ctypes, os, sys\n\
+        assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0\n\
+        os.execv(sys.argv[1], sys.argv[1:])";
     let [transom, ..] = command();
-    // `env` sets the variable, and a Python the attribute, which stays over `exec`.
-    let becomes = "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])";
+    let (transom, python) = (transom.to_str().expect("text"), program_of("python3", "python3"));
     let variable = format!("{GETS_ORPHANS}=1");
-    let transom = transom.to_str().expect("text");
-    does_not_see(&["env", &variable, "python3", "-c", becomes, transom, "run", "--"]);
+    let python = python.to_str().expect("text");
+    does_not_see(&["env", &variable, python, "-c", BECOMES, transom, "run", "--"]);
 }
 
 fn does_not_see(under: &[&str]) {
